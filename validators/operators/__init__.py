@@ -1,0 +1,29 @@
+"""Operator specs: what is computed, in float64, with its cost and its error bound.
+
+One file an operator. Imports the standard library, numpy and torch only, nothing else of kb, because a bundle
+carries these files to machines that have nothing else. ``NAMES`` needs no torch; ``load`` does.
+"""
+
+import importlib
+
+from kb.validators.operators.names import NAMES
+from kb.validators.operators.spec import Operator
+
+
+def load(name: str) -> Operator:
+    """Load one operator spec by name.
+
+    Args:
+        name: One of ``NAMES``.
+
+    Returns:
+        The trusted spec.
+
+    Raises:
+        KeyError: No operator has this name.
+        ImportError: torch is not installed.
+    """
+    if name not in NAMES:
+        raise KeyError(name)
+    spec: Operator = importlib.import_module(f"kb.validators.operators.{name}").SPEC
+    return spec

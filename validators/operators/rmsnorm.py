@@ -1,0 +1,68 @@
+"""RMSNorm: every row divided by its root mean square, times a weight."""
+
+import torch
+
+from kb.validators.operators.spec import (
+    DTYPES,
+    Arguments,
+    Axes,
+    Buffer,
+    Cost,
+    ErrorModel,
+    Operator,
+    Scalar,
+    Workload,
+    itemsize,
+)
+
+
+def reference(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tuple[torch.Tensor, ...]:
+    """Return x / sqrt(mean(x^2) + eps) * weight in float64; x [num_tokens, hidden_size], weight [hidden_size]."""
+    wide = x.to(torch.float64)
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.to(torch.float64),)
+
+
+def cost(axes: Axes, dtype: str) -> Cost:
+    """Four operations an element; x read once, y written once, weight read once."""
+    elements = axes["num_tokens"] * axes["hidden_size"]
+    return Cost(flops=4 * elements, essential_bytes=(2 * elements + axes["hidden_size"]) * itemsize(dtype))
+
+
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-4 … 2^4, so that an identity is no answer, and weights around 1."""
+    rows, hidden = axes["num_tokens"], axes["hidden_size"]
+    scale = torch.exp2(torch.randint(-4, 5, (rows, 1), generator=generator).to(torch.float32))
+    x = torch.randn(rows, hidden, generator=generator) * scale
+    weight = 1 + 0.5 * torch.randn(hidden, generator=generator)
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+
+
+SPEC = Operator(
+    name="rmsnorm",
+    summary="y = x / sqrt(mean(x^2) + eps) * weight, over the last axis",
+    signature="rmsnorm(x, weight, eps=1e-6)",
+    axes=("num_tokens", "hidden_size"),
+    inputs=(
+        Buffer("x", ("num_tokens", "hidden_size")),
+        Buffer("weight", ("hidden_size",), static=True),
+        Scalar("eps", 1e-6, "added to the mean square"),
+    ),
+    outputs=(Buffer("y", ("num_tokens", "hidden_size")),),
+    dtypes=("float32", "float16", "bfloat16"),
+    reference=reference,
+    condition=None,
+    error=ErrorModel(accumulate="float32", c_acc=64, c_out=2),
+    cost=cost,
+    laws={"normal": normal},
+    workloads=(
+        Workload({"num_tokens": 1, "hidden_size": 1}, "float32"),
+        Workload({"num_tokens": 0, "hidden_size": 64}, "bfloat16"),
+        Workload({"num_tokens": 7, "hidden_size": 127}, "float32"),
+        Workload({"num_tokens": 3, "hidden_size": 2048}, "bfloat16"),
+        Workload({"num_tokens": 5, "hidden_size": 4099}, "float16"),
+        Workload({"num_tokens": 1, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 decode"),
+        Workload({"num_tokens": 4096, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 prefill"),
+    ),
+    source="Zhang and Sennrich, Root Mean Square Layer Normalization, 2019",
+    baselines=("torch.nn.functional.rms_norm",),
+)

@@ -1,0 +1,100 @@
+"""Compare a candidate's results with the float64 reference under the operator's error model."""
+
+from dataclasses import dataclass
+
+import torch
+
+from kb.validators.operators.spec import DTYPES, UNDERFLOW, UNIT_ROUNDOFF, Arguments, Buffer, ErrorModel, Operator
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How one output of one call compares."""
+
+    verdict: str
+    """``passed``, ``wrong_shape``, ``wrong_dtype`` or ``wrong_values``."""
+    max_normalised: float | None
+    """Worst error over its own bound, unitless; at most 1 passes. None where nothing could be compared."""
+    detail: str = ""
+
+
+def bound(error: ErrorModel, expected: torch.Tensor, scale: torch.Tensor, *, dtype: str) -> torch.Tensor:
+    """Return the largest admissible error of each element.
+
+    Args:
+        error: The operator's constants.
+        expected: float64 reference, any shape.
+        scale: Condition scale S, broadcastable to ``expected``.
+        dtype: Output dtype name.
+
+    Returns:
+        float64, the shape of ``expected``.
+    """
+    factor = error.c_acc * UNIT_ROUNDOFF[error.accumulate]
+    if error.operand is not None:
+        factor += error.c_operand * UNIT_ROUNDOFF[error.operand]
+    rounding = UNIT_ROUNDOFF[dtype] * expected.abs() + UNDERFLOW[dtype]
+    return factor * scale + error.c_out * rounding + error.tiny
+
+
+def compare_output(
+    actual: object, expected: torch.Tensor, *, buffer: Buffer, dtype: str, error: ErrorModel, scale: torch.Tensor | None
+) -> Comparison:
+    """Compare one output tensor.
+
+    Args:
+        actual: What the candidate returned.
+        expected: float64 reference, or exact integers or booleans.
+        buffer: The output's declaration.
+        dtype: The workload's dtype; used where the buffer's dtype is ``data``.
+        error: The operator's error model.
+        scale: S, or None for S = |expected|.
+
+    Returns:
+        The comparison; never raises for anything a candidate can return.
+    """
+    wanted = dtype if buffer.dtype == "data" else buffer.dtype
+    if type(actual) is not torch.Tensor:
+        return Comparison("wrong_dtype", None, f"{buffer.name}: a plain tensor was expected, got {type(actual).__name__}")
+    if tuple(actual.shape) != tuple(expected.shape):
+        return Comparison("wrong_shape", None, f"{buffer.name}: expected {tuple(expected.shape)}, got {tuple(actual.shape)}")
+    if actual.dtype != DTYPES[wanted]:
+        return Comparison("wrong_dtype", None, f"{buffer.name}: expected {wanted}, got {actual.dtype}")
+    if expected.numel() == 0:
+        return Comparison("passed", 0.0)
+    if not expected.is_floating_point():
+        wrong = int((actual.cpu() != expected).sum())
+        return Comparison("passed" if wrong == 0 else "wrong_values", float(wrong), f"{wrong} of {expected.numel()} differ")
+    got = actual.cpu().to(torch.float64)
+    finite = torch.isfinite(expected)
+    same = torch.where(finite, torch.isfinite(got), (got == expected) | (got.isnan() & expected.isnan()))
+    if not bool(same.all()):
+        return Comparison("wrong_values", None, f"{buffer.name}: {int((~same).sum())} non-finite values differ")
+    safe = torch.where(finite, expected, torch.zeros_like(expected))
+    limit = bound(error, safe, safe.abs() if scale is None else torch.nan_to_num(scale), dtype=wanted)
+    ratio = torch.where(finite, (got - expected).abs() / limit, torch.zeros_like(expected))
+    worst = float(ratio.max())
+    return Comparison("passed" if worst <= 1.0 else "wrong_values", worst, f"{buffer.name}: worst error {worst:.3g} bounds")
+
+
+def compare_call(operator: Operator, arguments: Arguments, actual: object, *, dtype: str) -> tuple[Comparison, ...]:
+    """Compare every output of one call with the reference, computed here from ``arguments`` on the CPU.
+
+    Args:
+        operator: The trusted spec.
+        arguments: The CPU arguments that the candidate was given, unmodified.
+        actual: A tensor, or a tuple or list of tensors if the operator has several outputs.
+        dtype: The workload's dtype.
+
+    Returns:
+        One comparison an output; a wrong number of outputs is one ``wrong_shape``.
+    """
+    expected = operator.reference(*arguments)
+    scales = operator.condition(*arguments) if operator.condition else (None,) * len(expected)
+    got = tuple(actual) if isinstance(actual, (tuple, list)) else (actual,)
+    if len(got) != len(expected):
+        return (Comparison("wrong_shape", None, f"{len(expected)} outputs were expected, got {len(got)}"),)
+    return tuple(
+        compare_output(one, want, buffer=buffer, dtype=dtype, error=operator.error, scale=scale)
+        for one, want, buffer, scale in zip(got, expected, operator.outputs, scales, strict=True)
+    )
