@@ -1,0 +1,117 @@
+"""Table and column names of the catalogue, and the SQL that store and retrieval share. Standard library only.
+
+The catalogue is one SQLite file (WAL). ``kb.store`` writes it through SQLModel; the fast path reads it with
+``sqlite3`` alone. ``SCHEMA`` is stored in it: another number means rebuild.
+"""
+
+import hashlib
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+from kb.errors import IndexStaleError
+
+SCHEMA = 1
+"""Raise it with every change of a table or of what is written into one."""
+
+FILE = "catalogue.db"
+
+ENTRY = "entry"
+"""Columns: rowid, id, version, kind, topic, slug, operator, title, summary, outcome, language, license, digest,
+withdrawn, evidence, dtypes, tags, operators, facts, readme, files. The last six but readme are JSON text."""
+
+ENTRY_COLUMNS: tuple[str, ...] = (
+    "id", "version", "kind", "topic", "slug", "operator", "title", "summary", "outcome", "language", "license", "digest",
+    "withdrawn", "evidence", "dtypes", "tags", "operators", "facts", "readme", "files",
+)  # fmt: skip
+
+ENTRY_DTYPE = "entry_dtype"
+"""Columns: entry_id (rowid of entry), dtype. For the hard scope in SQL."""
+
+ENTRY_OPERATOR = "entry_operator"
+"""Columns: entry_id, operator. The entry's operator and all of ``applies_to``."""
+
+LEXICON = "lexicon"
+"""Columns: term (lower-case phrase), facet, canonical, weight. One row a way to say something."""
+
+META = "meta"
+"""Columns: key, value. Keys: ``schema``, ``tree`` (state of the files), ``lexicon`` (digest), ``built_utc``."""
+
+TEXT = "entry_text"
+"""FTS5 table over title, tags, facets, text; rowid = entry rowid; porter stemming over unicode61."""
+
+CREATE_TEXT = (
+    f"CREATE VIRTUAL TABLE IF NOT EXISTS {TEXT} USING fts5(title, tags, facets, text, "
+    "tokenize = \"porter unicode61 remove_diacritics 2 tokenchars '_'\")"
+)
+
+WEIGHTS: tuple[float, float, float, float] = (4.0, 2.0, 3.0, 1.0)
+"""BM25 weights of title, tags, facets and text, in that order; tuned on a corpus with distractors."""
+
+
+def tree_files(entries: Path) -> Iterator[os.DirEntry[str]]:
+    """Yield the files below ``entries``, without following links, hidden names and byte code left out."""
+    stack = [str(entries)]
+    while stack:
+        with os.scandir(stack.pop()) as listing:
+            for item in listing:
+                if item.name.startswith(".") or item.name == "__pycache__":
+                    continue
+                if item.is_dir(follow_symlinks=False):
+                    stack.append(item.path)
+                else:
+                    yield item
+
+
+def tree_state(entries: Path) -> str:
+    """Return a digest of names, sizes and times of all files below ``entries``; reads no file.
+
+    Raises:
+        IndexStaleError: The folder cannot be listed.
+    """
+    cut = len(str(entries)) + 1
+    try:
+        rows = []
+        for item in tree_files(entries):
+            stat = item.stat(follow_symlinks=False)
+            rows.append(f"{item.path[cut:]}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}")
+    except OSError as error:
+        raise IndexStaleError(f"cannot list {error.filename}: {error.strerror}", hint="check its permissions") from error
+    rows.sort()
+    return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def open_reader(file: Path) -> sqlite3.Connection:
+    """Open a catalogue for reading only.
+
+    Args:
+        file: Path of ``catalogue.db``.
+
+    Returns:
+        A connection with a busy time-out of five seconds.
+
+    Raises:
+        IndexStaleError: It is missing, corrupt, locked for too long, or of another schema.
+    """
+    if not file.is_file():
+        raise IndexStaleError(f"no catalogue at {file}", hint="kb index")
+    uri = "file:" + quote(str(file))
+    # A WAL catalogue in a folder that cannot be written has no shared-memory file; nobody can write it either.
+    mode = "?mode=ro" if os.access(file.parent, os.W_OK) else "?immutable=1"
+    try:
+        connection = sqlite3.connect(uri + mode, uri=True, timeout=5.0)
+        row = connection.execute(f"SELECT value FROM {META} WHERE key = 'schema'").fetchone()  # noqa: S608
+    except sqlite3.Error as error:
+        raise IndexStaleError(f"{file}: {error}", hint="kb index --rebuild") from error
+    if row is None or row[0] != str(SCHEMA):
+        connection.close()
+        raise IndexStaleError(f"{file} has another schema", hint="kb index")
+    return connection
+
+
+def read_meta(connection: sqlite3.Connection, key: str) -> str | None:
+    """Return one value of the meta table, or None."""
+    row = connection.execute(f"SELECT value FROM {META} WHERE key = ?", (key,)).fetchone()  # noqa: S608
+    return None if row is None else str(row[0])

@@ -1,0 +1,51 @@
+"""The searchable form of an entry, and the row that a catalogue keeps; standard library only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Document:
+    """What full-text search sees of one entry, by field weight."""
+
+    title: str
+    tags: str
+    """Operator, tags and symbols."""
+    facets: str
+    """Canonical facet words of the lexicon: dtypes, architectures, operators, models."""
+    text: str
+    """Summary and readme."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One entry as the catalogue stores it."""
+
+    id: str
+    version: int
+    kind: str
+    topic: str
+    """The middle part of the id: operator, collective or topic."""
+    slug: str
+    operator: str | None
+    title: str
+    summary: str
+    outcome: str
+    language: str
+    license: str
+    digest: str
+    """sha256 of the entry, 64 hexadecimal digits."""
+    withdrawn: str | None
+    """``date: reason``, or None."""
+    evidence: str
+    """Best level anywhere."""
+    dtypes: tuple[str, ...]
+    tags: tuple[str, ...]
+    operators: tuple[str, ...]
+    """The operator and all of ``applies_to``."""
+    facts: Mapping[str, object]
+    """JSON form of the entry's facts: requires, limits, contracts, claims and the rest of ``entry.toml``."""
+    readme: str
+    document: Document
+    files: tuple[str, ...] = field(default=())
+    """Names of the entry's files, relative to its folder."""

@@ -1,0 +1,60 @@
+"""What transfer and evidence need to know of an entry, as plain values; standard library only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Limit:
+    """An executable predicate on one axis; None means no such condition."""
+
+    min: int | None = None
+    max: int | None = None
+    multiple_of: int | None = None
+    allowed: tuple[int, ...] | None = None
+
+    def violation(self, size: int) -> str | None:
+        """Say what is broken at ``size``, or None."""
+        if self.min is not None and size < self.min:
+            return f"below {self.min}"
+        if self.max is not None and size > self.max:
+            return f"above {self.max}"
+        if self.multiple_of is not None and size % self.multiple_of:
+            return f"not a multiple of {self.multiple_of}"
+        if self.allowed is not None and size not in self.allowed:
+            return f"not one of {', '.join(map(str, self.allowed))}"
+        return None
+
+
+@dataclass(frozen=True)
+class EntryFacts:
+    """The facts of one entry version that decide where it runs."""
+
+    id: str
+    kind: str
+    language: str = "none"
+    dtypes: tuple[str, ...] = ()
+    arch: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    smem_bytes: int | None = None
+    hbm_bytes: int | None = None
+    devices: int | None = None
+    limits: Mapping[str, Limit] = field(default_factory=dict)
+    tuned_device: str | None = None
+    """For a config: the device it was tuned on."""
+    measured_on: tuple[str, ...] = ()
+    """Device names with evidence ``measured`` or better by our own judge."""
+    outcome: str = "works"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What stands for an entry, somewhere."""
+
+    level: str
+    """One of ``vocabulary.EVIDENCE``."""
+    freshness: str
+    """One of ``vocabulary.FRESHNESS``."""
+    device: str | None = None
+    """Where the evidence was made; None if the claim names no device."""
+    reasons: tuple[str, ...] = ()

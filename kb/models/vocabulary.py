@@ -1,0 +1,40 @@
+"""The closed vocabularies of entries: one word a thing. Standard library only."""
+
+KINDS: tuple[str, ...] = ("kernel", "allocation", "comm", "config", "technique", "combination", "target", "campaign")
+"""Folder names directly below ``entries/``."""
+
+OUTCOMES: tuple[str, ...] = ("works", "regression", "no_effect", "incorrect", "infeasible", "inconclusive")
+"""What came out; everything but ``works`` is a negative result and is found by search all the same."""
+
+EVIDENCE: tuple[str, ...] = ("documented", "reported", "correct", "measured", "confirmed", "end_to_end")
+"""Levels of evidence, weakest first."""
+
+FRESHNESS: tuple[str, ...] = ("fresh", "stale", "refuted", "infeasible", "unknown")
+
+TRANSFER: tuple[str, ...] = ("exact", "recompile", "retune", "port", "technique", "none")
+"""How an entry reaches an asked device, best first."""
+
+RUNNABLE: frozenset[str] = frozenset({"exact", "recompile", "retune"})
+"""Transfer classes in which the entry's own code runs on the device."""
+
+LANGUAGES: tuple[str, ...] = (
+    "triton", "torch", "cuda", "cpp", "cute_dsl", "cutlass", "cutile", "tilelang", "gluon", "helion", "hip", "python", "none",
+)  # fmt: skip
+
+DTYPES: tuple[str, ...] = (
+    "float64", "float32", "tfloat32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz",
+    "float8_e5m2fnuz", "float8_e8m0fnu", "nvfp4", "mxfp4", "mxfp8", "int64", "int32", "int8", "int4", "uint8", "bool",
+)  # fmt: skip
+
+FEATURES: tuple[str, ...] = (
+    "bf16_mma", "fp16_mma", "tf32_mma", "int8_mma", "fp8_mma", "fp4_mma", "wgmma", "tcgen05", "tmem", "tma", "cp_async",
+    "clusters", "nvls", "nvlink",
+)  # fmt: skip
+"""Hardware features an entry may require; ``kb.hardware`` says which architecture has which."""
+
+BOTTLENECKS: tuple[str, ...] = ("dram", "l2", "compute", "latency", "launch", "sync", "comm", "capacity")
+
+PHASES: tuple[str, ...] = ("prefill", "decode", "vision", "training")
+
+RELATIONS: tuple[str, ...] = ("mutated", "ported", "retuned", "composed", "distilled", "bisected")
+"""How an entry came from its parent."""
