@@ -78,7 +78,9 @@ def tree_state(entries: Path) -> str:
             stat = item.stat(follow_symlinks=False)
             rows.append(f"{item.path[cut:]}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}")
     except OSError as error:
-        raise IndexStaleError(f"cannot list {error.filename}: {error.strerror}", hint="check its permissions") from error
+        raise IndexStaleError(
+            f"cannot list {error.filename}: {error.strerror}", hint="check its permissions"
+        ) from error
     rows.sort()
     return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()
 

@@ -40,7 +40,9 @@ def starter() -> Root:
         return Root(package / "starter", packaged=True)
     if (package.parent / "entries").is_dir():
         return Root(package.parent)
-    raise ConfigError("the starter entries are missing from this installation", hint="pip install --force-reinstall kernel-kb")
+    raise ConfigError(
+        "the starter entries are missing from this installation", hint="pip install --force-reinstall kernel-kb"
+    )
 
 
 def is_root(path: Path) -> bool:
