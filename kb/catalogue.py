@@ -23,8 +23,8 @@ ENTRY = "entry"
 withdrawn, evidence, dtypes, tags, operators, facts, readme, files. The last six but readme are JSON text."""
 
 ENTRY_COLUMNS: tuple[str, ...] = (
-    "id", "version", "kind", "topic", "slug", "operator", "title", "summary", "outcome", "language", "license", "digest",
-    "withdrawn", "evidence", "dtypes", "tags", "operators", "facts", "readme", "files",
+    "id", "version", "kind", "topic", "slug", "operator", "title", "summary", "outcome", "language", "license",
+    "digest", "withdrawn", "evidence", "dtypes", "tags", "operators", "facts", "readme", "files",
 )  # fmt: skip
 
 ENTRY_DTYPE = "entry_dtype"

@@ -11,6 +11,7 @@ from kb.hardware import DeviceScope
 from kb.models.facts import Standing
 from kb.models.hit import Best
 from kb.transfer import Transfer
+from kb.units import speedup_of
 
 
 def standing(
@@ -81,15 +82,13 @@ def _has_code(facts: Mapping[str, Any]) -> bool:
 
 
 def _speedup(claim: Mapping[str, Any]) -> float | None:
-    """Return baseline time over candidate time; the claim's arithmetic was checked when the entry was loaded."""
-    value, baseline = claim["value"], claim.get("baseline_value")
-    if baseline:
-        return round(value / baseline if claim["better"] == "higher" else baseline / value, 3)
-    if claim.get("speedup"):
-        return float(claim["speedup"])
-    gain, kind = claim.get("gain_percent"), claim.get("gain_kind")
-    if gain and kind == "increase" and claim["better"] == "higher":
-        return round(1 + gain / 100, 3)
-    if gain and kind == "reduction" and claim["better"] == "lower" and gain < 100:
-        return round(1 / (1 - gain / 100), 3)
-    return None
+    """Return the claim's speed-up; its arithmetic was checked when the entry was loaded."""
+    ratio = speedup_of(
+        claim["value"],
+        better=claim["better"],
+        baseline_value=claim.get("baseline_value"),
+        stated=claim.get("speedup"),
+        gain_percent=claim.get("gain_percent"),
+        gain_kind=claim.get("gain_kind"),
+    )
+    return None if ratio is None else round(ratio, 3)

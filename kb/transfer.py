@@ -28,7 +28,8 @@ _JIT = frozenset({"triton", "helion", "gluon", "tilelang"})
 """Languages compiled on the device from a portable source."""
 
 _MATRIX_UNIT = {
-    "float8_e4m3fn": "fp8_mma", "float8_e5m2": "fp8_mma", "nvfp4": "fp4_mma", "mxfp4": "fp4_mma", "bfloat16": "bf16_mma",
+    "float8_e4m3fn": "fp8_mma", "float8_e5m2": "fp8_mma", "nvfp4": "fp4_mma", "mxfp4": "fp4_mma",
+    "bfloat16": "bf16_mma",
 }  # fmt: skip
 
 _FNUZ = {"float8_e4m3fn": "float8_e4m3fnuz", "float8_e5m2": "float8_e5m2fnuz"}

@@ -20,6 +20,39 @@ def geometric_mean(ratios: Sequence[float]) -> float | None:
     return math.exp(math.fsum(math.log(r) for r in ratios) / len(ratios))
 
 
+def speedup_of(
+    value: float,
+    *,
+    better: str,
+    baseline_value: float | None = None,
+    stated: float | None = None,
+    gain_percent: float | None = None,
+    gain_kind: str | None = None,
+) -> float | None:
+    """Return baseline time over candidate time from a published comparison.
+
+    Args:
+        value: The candidate's figure.
+        better: ``higher`` (a rate) or ``lower`` (a time).
+        baseline_value: The baseline's figure in the same unit, if it was published.
+        stated: The speed-up as published, if it was.
+        gain_percent: The gain as published, in percent.
+        gain_kind: ``increase`` or ``reduction``.
+
+    Returns:
+        Above 1 is faster; None if nothing was compared, or a gain cannot be read as a speed-up.
+    """
+    if baseline_value is not None:
+        return value / baseline_value if better == "higher" else baseline_value / value
+    if stated is not None:
+        return stated
+    if gain_percent is not None and gain_kind == "increase" and better == "higher":
+        return 1 + gain_percent / 100
+    if gain_percent is not None and gain_kind == "reduction" and better == "lower" and gain_percent < 100:
+        return 1 / (1 - gain_percent / 100)
+    return None
+
+
 def format_figure(value: float, unit: str) -> str:
     """Write a figure with at most four significant digits: ``1792`` and ``tokens/s`` give ``1,792 tokens/s``."""
     if not math.isfinite(value):

@@ -5,6 +5,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from kb.units import speedup_of
+
 
 class Strict(BaseModel):
     """Base of all file formats: immutable, and unknown keys are errors."""
@@ -67,13 +69,11 @@ class Claim(Strict):
     @property
     def derived_speedup(self) -> float | None:
         """Baseline time over candidate time (above 1 is faster), from the figures, else from what was stated."""
-        if self.baseline_value is not None:
-            ratio = self.value / self.baseline_value
-            return ratio if self.better == "higher" else 1 / ratio
-        if self.speedup is not None:
-            return self.speedup
-        if self.gain_percent is None:
-            return None
-        if self.gain_kind == "increase":
-            return 1 + self.gain_percent / 100 if self.better == "higher" else None
-        return 1 / (1 - self.gain_percent / 100) if self.better == "lower" and self.gain_percent < 100 else None
+        return speedup_of(
+            self.value,
+            better=self.better,
+            baseline_value=self.baseline_value,
+            stated=self.speedup,
+            gain_percent=self.gain_percent,
+            gain_kind=self.gain_kind,
+        )

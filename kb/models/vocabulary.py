@@ -18,7 +18,8 @@ RUNNABLE: frozenset[str] = frozenset({"exact", "recompile", "retune"})
 """Transfer classes in which the entry's own code runs on the device."""
 
 LANGUAGES: tuple[str, ...] = (
-    "triton", "torch", "cuda", "cpp", "cute_dsl", "cutlass", "cutile", "tilelang", "gluon", "helion", "hip", "python", "none",
+    "triton", "torch", "cuda", "cpp", "cute_dsl", "cutlass", "cutile", "tilelang", "gluon", "helion", "hip",
+    "python", "none",
 )  # fmt: skip
 
 DTYPES: tuple[str, ...] = (
