@@ -18,6 +18,20 @@ class Document:
 
 
 @dataclass(frozen=True)
+class LexiconRow:
+    """One way to say something."""
+
+    term: str
+    """Lower-case words with single blanks between them, as ``kb.retrieval.words.normal`` writes them."""
+    facet: str
+    """``dtype``, ``arch``, ``operator``, ``symptom`` and so on."""
+    canonical: str
+    """The word that documents carry."""
+    weight: float
+    """1 for a synonym, less for what is implied, ambiguous or only related."""
+
+
+@dataclass(frozen=True)
 class Row:
     """One entry as the catalogue stores it."""
 
