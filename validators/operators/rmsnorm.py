@@ -37,6 +37,23 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
 
 
+def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``normal``, but the rows are slices of wider ones, as q or k inside a fused projection."""
+    hidden = axes["hidden_size"]
+    x, weight, eps = normal({**axes, "hidden_size": hidden + 24}, dtype, generator)
+    assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
+    return x[:, 8 : 8 + hidden], weight[:hidden].clone(), eps
+
+
+def outliers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``normal``, with a channel 500 times the rest (float16 squares overflow), and row 0 zero: only eps is left."""
+    x, weight, eps = normal(axes, dtype, generator)
+    assert isinstance(x, torch.Tensor)
+    x[:, axes["hidden_size"] // 2] *= 500
+    x[0] = 0
+    return x, weight, eps
+
+
 SPEC = Operator(
     name="rmsnorm",
     summary="y = x / sqrt(mean(x^2) + eps) * weight, over the last axis",
@@ -51,17 +68,26 @@ SPEC = Operator(
     dtypes=("float32", "float16", "bfloat16"),
     reference=reference,
     condition=None,
+    # A sum of squares cannot cancel: S = |y|. c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=64, c_out=2),
     cost=cost,
-    laws={"normal": normal},
+    laws={"normal": normal, "strided": strided, "outliers": outliers},
     workloads=(
         Workload({"num_tokens": 1, "hidden_size": 1}, "float32"),
         Workload({"num_tokens": 0, "hidden_size": 64}, "bfloat16"),
         Workload({"num_tokens": 7, "hidden_size": 127}, "float32"),
         Workload({"num_tokens": 3, "hidden_size": 2048}, "bfloat16"),
         Workload({"num_tokens": 5, "hidden_size": 4099}, "float16"),
+        Workload({"num_tokens": 37, "hidden_size": 256}, "bfloat16", law="strided"),
+        Workload({"num_tokens": 9, "hidden_size": 100}, "float16", law="outliers"),
+        Workload({"num_tokens": 4, "hidden_size": 521}, "float32", law="outliers"),
         Workload({"num_tokens": 1, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 decode"),
+        Workload({"num_tokens": 64, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 decode, batch 64"),
         Workload({"num_tokens": 4096, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 prefill"),
+        Workload({"num_tokens": 18, "hidden_size": 256}, "bfloat16", use="target", note="Qwen3.6 q/k norm, decode"),
+        Workload(
+            {"num_tokens": 73728, "hidden_size": 256}, "bfloat16", use="target", note="Qwen3.6 q/k norm, 4096 tokens"
+        ),
     ),
     source="Zhang and Sennrich, Root Mean Square Layer Normalization, 2019",
     baselines=("torch.nn.functional.rms_norm",),

@@ -1,0 +1,104 @@
+"""Output gate of attention: x times the sigmoid of a gate, per head."""
+
+import torch
+
+from kb.validators.operators.spec import (
+    DTYPES,
+    Arguments,
+    Axes,
+    Buffer,
+    Cost,
+    ErrorModel,
+    Operator,
+    Workload,
+    itemsize,
+)
+
+
+def reference(x: torch.Tensor, gate: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return x / (1 + exp(-gate)) in float64; x and gate [num_tokens, num_heads, head_dim]."""
+    return (x.to(torch.float64) / (1 + torch.exp(-gate.to(torch.float64))),)
+
+
+def condition(x: torch.Tensor, gate: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return S = |y| (1 + |gate| (1 - sigmoid gate)): exp turns a relative error of gate into |gate| times as much."""
+    wide = gate.to(torch.float64)
+    sigmoid = torch.sigmoid(wide)
+    return ((x.to(torch.float64) * sigmoid).abs() * (1 + wide.abs() * (1 - sigmoid)),)
+
+
+def cost(axes: Axes, dtype: str) -> Cost:
+    """Four operations an element; x and gate read once, y written once."""
+    elements = axes["num_tokens"] * axes["num_heads"] * axes["head_dim"]
+    return Cost(flops=4 * elements, essential_bytes=3 * elements * itemsize(dtype))
+
+
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Tokens of scale 2^-3 … 2^3 in x; gates of deviation 2, so that many are neither open nor closed."""
+    shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
+    scale = torch.exp2(torch.randint(-3, 4, (shape[0], 1, 1), generator=generator).to(torch.float32))
+    x = torch.randn(shape, generator=generator) * scale
+    gate = 2 * torch.randn(shape, generator=generator)
+    return x.to(DTYPES[dtype]), gate.to(DTYPES[dtype])
+
+
+def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``normal``, with gate the second half of every head of a [tokens, heads, 2 * head_dim] projection."""
+    x, gate = normal(axes, dtype, generator)
+    assert isinstance(gate, torch.Tensor)
+    return x, torch.cat([torch.zeros_like(gate), gate], dim=-1)[..., axes["head_dim"] :]
+
+
+SPEC = Operator(
+    name="sigmoid_mul",
+    summary="y = x * sigmoid(gate), per token and head",
+    signature="sigmoid_mul(x, gate)",
+    axes=("num_tokens", "num_heads", "head_dim"),
+    inputs=(
+        Buffer("x", ("num_tokens", "num_heads", "head_dim"), doc="attention output"),
+        Buffer(
+            "gate",
+            ("num_tokens", "num_heads", "head_dim"),
+            doc="before the sigmoid; token and head strides are free (query+gate projections interleave per head)",
+        ),
+    ),
+    outputs=(Buffer("y", ("num_tokens", "num_heads", "head_dim")),),
+    dtypes=("float32", "float16", "bfloat16"),
+    reference=reference,
+    condition=condition,
+    # As silu: 4 u + 2 |gate| u for exp, the rest for division and product. c_out = 2 admits a truncating store.
+    error=ErrorModel(accumulate="float32", c_acc=16, c_out=2),
+    cost=cost,
+    laws={"normal": normal, "fused_projection": fused_projection},
+    workloads=(
+        Workload({"num_tokens": 1, "num_heads": 1, "head_dim": 1}, "float32"),
+        Workload({"num_tokens": 0, "num_heads": 4, "head_dim": 64}, "bfloat16"),
+        Workload({"num_tokens": 5, "num_heads": 3, "head_dim": 37}, "float32"),
+        Workload({"num_tokens": 3, "num_heads": 16, "head_dim": 256}, "bfloat16", law="fused_projection"),
+        Workload({"num_tokens": 4, "num_heads": 5, "head_dim": 72}, "float16", law="fused_projection"),
+        Workload({"num_tokens": 7, "num_heads": 2, "head_dim": 64}, "float16"),
+        Workload(
+            {"num_tokens": 1, "num_heads": 16, "head_dim": 256},
+            "bfloat16",
+            "fused_projection",
+            "target",
+            "Qwen3.6 decode",
+        ),
+        Workload(
+            {"num_tokens": 64, "num_heads": 16, "head_dim": 256},
+            "bfloat16",
+            "fused_projection",
+            "target",
+            "Qwen3.6 decode 64",
+        ),
+        Workload(
+            {"num_tokens": 4096, "num_heads": 16, "head_dim": 256},
+            "bfloat16",
+            "fused_projection",
+            "target",
+            "Qwen3.6 prefill",
+        ),
+    ),
+    source="Qiu et al., Gated attention for large language models, 2025; Qwen3.5 full-attention layers",
+    baselines=("torch.compile of x * torch.sigmoid(gate)",),
+)

@@ -1,0 +1,82 @@
+"""SwiGLU activation: the SiLU of the first half of every row times the second half."""
+
+import torch
+
+from kb.validators.operators.spec import (
+    DTYPES,
+    Arguments,
+    Axes,
+    Buffer,
+    Cost,
+    ErrorModel,
+    Operator,
+    Workload,
+    itemsize,
+)
+
+
+def reference(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return silu(gate) * up in float64; x [num_tokens, 2 * intermediate_size], gate first, then up."""
+    gate, up = x.to(torch.float64).chunk(2, dim=-1)
+    return (gate / (1 + torch.exp(-gate)) * up,)
+
+
+def condition(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return S = |y| (1 + |gate| (1 - sigmoid gate)): exp turns a relative error of gate into |gate| times as much."""
+    gate, up = x.to(torch.float64).chunk(2, dim=-1)
+    sigmoid = torch.sigmoid(gate)
+    return ((gate * sigmoid * up).abs() * (1 + gate.abs() * (1 - sigmoid)),)
+
+
+def cost(axes: Axes, dtype: str) -> Cost:
+    """Five operations an output element; 2 I read and I written a token, I = intermediate_size."""
+    elements = axes["num_tokens"] * axes["intermediate_size"]
+    return Cost(flops=5 * elements, essential_bytes=3 * elements * itemsize(dtype))
+
+
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-3 … 2^3; gate and up independent, so that swapping the halves is wrong."""
+    rows = axes["num_tokens"]
+    scale = torch.exp2(torch.randint(-3, 4, (rows, 1), generator=generator).to(torch.float32))
+    x = torch.randn(rows, 2 * axes["intermediate_size"], generator=generator) * scale
+    return (x.to(DTYPES[dtype]),)
+
+
+def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``normal``, with every second row of a buffer twice as tall: the row stride is 4 * intermediate_size."""
+    (x,) = normal({**axes, "num_tokens": 2 * axes["num_tokens"]}, dtype, generator)
+    assert isinstance(x, torch.Tensor)
+    return (x[::2],)
+
+
+SPEC = Operator(
+    name="silu_and_mul",
+    summary="y = silu(x[:, :I]) * x[:, I:], I = intermediate_size",
+    signature="silu_and_mul(x)",
+    axes=("num_tokens", "intermediate_size"),
+    inputs=(
+        Buffer("x", ("num_tokens", "2*intermediate_size"), doc="gate in the first half of a row, up in the second"),
+    ),
+    outputs=(Buffer("y", ("num_tokens", "intermediate_size")),),
+    dtypes=("float32", "float16", "bfloat16"),
+    reference=reference,
+    condition=condition,
+    # As silu: 4 u + 2 |gate| u for exp, one more u for the product. c_out = 2 admits a truncating store.
+    error=ErrorModel(accumulate="float32", c_acc=16, c_out=2),
+    cost=cost,
+    laws={"normal": normal, "strided": strided},
+    workloads=(
+        Workload({"num_tokens": 1, "intermediate_size": 1}, "float32"),
+        Workload({"num_tokens": 0, "intermediate_size": 64}, "bfloat16"),
+        Workload({"num_tokens": 7, "intermediate_size": 127}, "float32"),
+        Workload({"num_tokens": 5, "intermediate_size": 331}, "float16"),
+        Workload({"num_tokens": 8, "intermediate_size": 512}, "bfloat16"),
+        Workload({"num_tokens": 3, "intermediate_size": 48}, "bfloat16", law="strided"),
+        Workload({"num_tokens": 8, "intermediate_size": 512}, "bfloat16", use="target", note="Qwen3.6 top-8, decode 1"),
+        Workload(
+            {"num_tokens": 32768, "intermediate_size": 512}, "bfloat16", use="target", note="Qwen3.6 top-8, 4096 tokens"
+        ),
+    ),
+    source="Shazeer, GLU variants improve Transformer, 2020; the half order of fused gate_up projections",
+    baselines=("vllm silu_and_mul", "flashinfer.activation.silu_and_mul", "torch.nn.functional.silu + mul"),
+)
