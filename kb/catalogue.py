@@ -20,7 +20,8 @@ FILE = "catalogue.db"
 
 ENTRY = "entry"
 """Columns: rowid, id, version, kind, topic, slug, operator, title, summary, outcome, language, license, digest,
-withdrawn, evidence, dtypes, tags, operators, facts, readme, files. The last six but readme are JSON text."""
+withdrawn, evidence, dtypes, tags, operators, facts, readme, files. The last six but readme are JSON text. Two more,
+``stamp`` and ``content``, tell the indexer what it has already read."""
 
 ENTRY_COLUMNS: tuple[str, ...] = (
     "id", "version", "kind", "topic", "slug", "operator", "title", "summary", "outcome", "language", "license",
@@ -37,7 +38,8 @@ LEXICON = "lexicon"
 """Columns: term (lower-case phrase), facet, canonical, weight. One row a way to say something."""
 
 META = "meta"
-"""Columns: key, value. Keys: ``schema``, ``tree`` (state of the files), ``lexicon`` (digest), ``built_utc``."""
+"""Columns: key, value. Keys: ``schema``, ``tree`` (state of the files, or ``unsettled``: look again), ``lexicon``
+(digest), ``built_utc``, ``problems`` (JSON array of objects with ``where``, ``message``, ``hint``: entries left out)."""
 
 TEXT = "entry_text"
 """FTS5 table over title, tags, facets, text; rowid = entry rowid; porter stemming over unicode61."""
@@ -49,6 +51,9 @@ CREATE_TEXT = (
 
 WEIGHTS: tuple[float, float, float, float] = (4.0, 2.0, 3.0, 1.0)
 """BM25 weights of title, tags, facets and text, in that order; tuned on a corpus with distractors."""
+
+
+_TREE_ATTEMPTS = 8
 
 
 def tree_files(entries: Path) -> Iterator[os.DirEntry[str]]:
@@ -65,24 +70,42 @@ def tree_files(entries: Path) -> Iterator[os.DirEntry[str]]:
                     yield item
 
 
+def tree_rows(entries: Path) -> list[str]:
+    """Return one sorted line a file below ``entries``: relative name, size, mtime and ctime, parted by NUL.
+
+    Raises:
+        IndexStaleError: The folder cannot be listed.
+    """
+    cut = len(str(entries)) + 1
+    for attempt in range(_TREE_ATTEMPTS):
+        try:
+            rows = []
+            for item in tree_files(entries):
+                stat = item.stat(follow_symlinks=False)
+                rows.append(f"{item.path[cut:]}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}")
+        except OSError as error:
+            # An entry that is being replaced can vanish between listing its parent and listing it.
+            if isinstance(error, FileNotFoundError) and entries.is_dir() and attempt + 1 < _TREE_ATTEMPTS:
+                continue
+            message = f"cannot list {error.filename}: {error.strerror}"
+            raise IndexStaleError(message, hint="check its permissions") from error
+        rows.sort()
+        return rows
+    raise AssertionError("unreachable")
+
+
+def state_of(rows: list[str]) -> str:
+    """Return the digest of the lines of :func:`tree_rows`."""
+    return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()
+
+
 def tree_state(entries: Path) -> str:
     """Return a digest of names, sizes and times of all files below ``entries``; reads no file.
 
     Raises:
         IndexStaleError: The folder cannot be listed.
     """
-    cut = len(str(entries)) + 1
-    try:
-        rows = []
-        for item in tree_files(entries):
-            stat = item.stat(follow_symlinks=False)
-            rows.append(f"{item.path[cut:]}\0{stat.st_size}\0{stat.st_mtime_ns}\0{stat.st_ctime_ns}")
-    except OSError as error:
-        raise IndexStaleError(
-            f"cannot list {error.filename}: {error.strerror}", hint="check its permissions"
-        ) from error
-    rows.sort()
-    return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()
+    return state_of(tree_rows(entries))
 
 
 def open_reader(file: Path) -> sqlite3.Connection:

@@ -13,7 +13,7 @@ from kb.models.documents import Campaign, Target
 ARCH = re.compile(r"^(sm_\d{2,3}[af]?|gfx[0-9a-f]{3,4}|cpu)$")
 TOKEN = re.compile(r"^[a-z0-9_]+:[a-z0-9_.\-x]+$")
 SPDX = re.compile(r"^[A-Za-z0-9.+\-]+( (AND|OR|WITH) [A-Za-z0-9.+\-]+)*$")
-ENTRY_ID = re.compile(r"^[a-z]+/[a-z0-9]+(?:[_-][a-z0-9]+)*/[a-z0-9]+(?:-[a-z0-9]+)*$")
+ENTRY_ID = vocabulary.ENTRY_ID
 
 
 def _one_of(words: tuple[str, ...]) -> AfterValidator:
@@ -27,7 +27,7 @@ def _one_of(words: tuple[str, ...]) -> AfterValidator:
 
 def _matches(pattern: re.Pattern[str], what: str) -> AfterValidator:
     def check(text: str) -> str:
-        if not pattern.match(text):
+        if not pattern.fullmatch(text):  # "$" alone would let a final newline pass
             raise ValueError(f"expected {what}")
         return text
 

@@ -1,7 +1,12 @@
 """The closed vocabularies of entries: one word a thing. Standard library only."""
 
+import re
+
 KINDS: tuple[str, ...] = ("kernel", "allocation", "comm", "config", "technique", "combination", "target", "campaign")
 """Folder names directly below ``entries/``."""
+
+ENTRY_ID = re.compile(r"^[a-z]+/[a-z0-9]+(?:[_-][a-z0-9]+)*/[a-z0-9]+(?:-[a-z0-9]+)*$")
+"""Form of an id: kind, topic (snake_case or kebab-case) and kebab-case slug. Match with ``fullmatch``."""
 
 OUTCOMES: tuple[str, ...] = ("works", "regression", "no_effect", "incorrect", "infeasible", "inconclusive")
 """What came out; everything but ``works`` is a negative result and is found by search all the same."""

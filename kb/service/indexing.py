@@ -1,0 +1,162 @@
+"""Keep the catalogue up to date with the entries."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from kb import catalogue
+from kb.config import Root, derived_candidates, derived_folder
+from kb.errors import IndexStaleError, StoreError
+from kb.models.document import Row
+from kb.retrieval import lexicon
+from kb.store import index, journal
+from kb.store.locks import locked
+
+if TYPE_CHECKING:
+    from kb.store.files import StoredEntry
+
+
+@dataclass(frozen=True)
+class Indexed:
+    """Where the catalogue is and what was done to it."""
+
+    file: Path
+    report: index.Report | None
+    """None if it was up to date."""
+
+
+def row_of(stored: "StoredEntry") -> Row:
+    """Make the catalogue's row of an entry.
+
+    Args:
+        stored: The entry as read from its files.
+
+    Returns:
+        Facts, searchable document, and the best evidence anywhere.
+    """
+    from kb import evidence
+    from kb.retrieval import document
+
+    kind, topic, slug = stored.id.split("/")
+    file = stored.file
+    operators = dict.fromkeys([*([file.operator] if file.operator else []), *file.applies_to])
+    withdrawn = file.withdrawn
+    return Row(
+        id=stored.id,
+        version=file.version,
+        kind=kind,
+        topic=topic,
+        slug=slug,
+        operator=file.operator,
+        title=file.title,
+        summary=file.summary,
+        outcome=file.outcome,
+        language=file.language,
+        license=file.license,
+        digest=stored.digest,
+        withdrawn=f"{withdrawn.date.isoformat()}: {withdrawn.reason}" if withdrawn else None,
+        evidence=evidence.standing(stored.facts, scope=None, transfer=None).level,
+        dtypes=tuple(file.dtypes),
+        tags=tuple(file.tags),
+        operators=tuple(operators),
+        facts=stored.facts,
+        readme=stored.readme,
+        document=document.build(stored.id, stored.facts, stored.readme),
+        files=stored.names,
+    )
+
+
+def _sources() -> index.Sources:
+    return index.Sources(make_row=row_of, lexicon_digest=lexicon.digest(), lexicon_rows=lexicon.rows)
+
+
+def _current(root: Root, folders: tuple[Path, ...]) -> Path | None:
+    tree = catalogue.tree_state(root.entries)
+    digest = lexicon.digest()
+    for folder in folders:
+        file = folder / catalogue.FILE
+        if file.is_file() and index.is_current(file, tree, digest):
+            return file
+    return None
+
+
+def _ignore_in_git(folder: Path) -> None:
+    ignore = folder / ".gitignore"
+    if folder.name == ".kb" and not ignore.exists():
+        try:
+            ignore.write_text("*\n", encoding="utf-8")
+        except OSError as error:
+            raise StoreError(f"cannot write {ignore}: {error.strerror}", hint="check free space") from error
+
+
+def update(
+    root: Root,
+    *,
+    rebuild: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+    wait_s: float = 60.0,
+) -> Indexed:
+    """Bring the catalogue up to date: build, update, or heal it.
+
+    Args:
+        root: The knowledge base.
+        rebuild: Make it anew in any case.
+        progress: Called with the number of entries looked at and their total.
+        wait_s: How long to wait for another process that indexes, in seconds.
+
+    Returns:
+        Its path and, unless it was up to date, a report with every entry that was left out.
+
+    Raises:
+        ConfigError: No folder can be written.
+        StoreError: The catalogue or the entries cannot be read or written.
+    """
+    if not root.entries.is_dir():
+        raise IndexStaleError(f"no folder {root.entries}", hint=f"kb init {root.path}")
+    if not root.packaged:
+        journal.recover(root.entries)
+    if not rebuild:
+        current = _current(root, derived_candidates(root))
+        if current is not None:
+            return Indexed(current, None)
+    folder = derived_folder(root)
+    with locked(folder / "index.lock", wait_s=wait_s), journal.reading(root.entries):
+        file = folder / catalogue.FILE
+        # Whoever held the lock before may have done the work already.
+        if not rebuild and _current(root, (folder,)) is not None:
+            return Indexed(file, None)
+        _ignore_in_git(folder)
+        report = index.update(file, root.entries, _sources(), rebuild=rebuild, progress=progress)
+    return Indexed(file, report)
+
+
+def ensure_index(root: Root, *, rebuild: bool = False, progress: Callable[[int, int], None] | None = None) -> Path:
+    """Return the path of an up-to-date catalogue.
+
+    Args:
+        root: The knowledge base.
+        rebuild: Make it anew in any case.
+        progress: Called with the number of entries looked at and their total.
+
+    Raises:
+        ConfigError: No folder can be written.
+        StoreError: The catalogue or the entries cannot be read or written.
+    """
+    return update(root, rebuild=rebuild, progress=progress).file
+
+
+def left_out(file: Path) -> tuple[index.Problem, ...]:
+    """Return the entries that the last update left out of a catalogue.
+
+    Args:
+        file: Path of the catalogue.
+
+    Raises:
+        IndexStaleError: It is missing or corrupt.
+    """
+    connection = catalogue.open_reader(file)
+    try:
+        return cast("tuple[index.Problem, ...]", index.problems_of(connection))
+    finally:
+        connection.close()

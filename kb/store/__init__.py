@@ -1,0 +1,1 @@
+"""The store: entries as files, their history in git, and the catalogue derived from them."""

@@ -1,0 +1,228 @@
+"""Puts entries in place so that neither a crash nor a second writer loses anything. Standard library only.
+
+A new version is written and flushed in a hidden folder of the same file system, an intent is noted, and only then are
+folders renamed. Whoever opens the knowledge base next completes what an intent promises and clears what has none.
+"""
+
+import errno
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from kb.errors import StoreError
+from kb.store import layout
+from kb.store.locks import locked
+
+_HIDDEN = ".kb"
+_INTENT = "intent.json"
+
+
+def _hidden(entries: Path) -> Path:
+    return entries / _HIDDEN
+
+
+def _lock_file(entries: Path) -> Path:
+    return _hidden(entries) / "adding.lock"
+
+
+def _stage(entries: Path) -> Path:
+    return _hidden(entries) / "stage"
+
+
+def _flush_folder(folder: Path) -> None:
+    """Make renames in a folder survive a power cut, where the system can."""
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows cannot open folders
+        return
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EBADF, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
+
+
+def _write_flushed(path: Path, body: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(body)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _make_folders(folder: Path, *, below: Path) -> None:
+    missing = []
+    while folder != below and not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for each in reversed(missing):
+        each.mkdir(exist_ok=True)
+        _flush_folder(each.parent)
+
+
+def _write_tree(folder: Path, files: Mapping[str, bytes]) -> None:
+    folder.mkdir()
+    folders = {folder}
+    for name, body in files.items():
+        path = folder / name
+        _make_folders(path.parent, below=folder)
+        folders.add(path.parent)
+        _write_flushed(path, body)
+    for each in sorted(folders, reverse=True):
+        _flush_folder(each)
+
+
+def _store_error(error: OSError, doing: str) -> StoreError:
+    hint = "check free space and permissions; nothing was changed"
+    return StoreError(f"cannot {doing}: {error.strerror} ({error.filename})", hint=hint)
+
+
+def _roll_forward(entries: Path, work: Path, entry_id: str) -> None:
+    """Do what the intent says; every step may have been done before."""
+    target = layout.folder_of(entries, entry_id)
+    new, old = work / "new", work / "old"
+    if new.is_dir():
+        _make_folders(target.parent, below=entries)
+        if target.exists():
+            target.rename(old)
+            _flush_folder(target.parent)
+        new.rename(target)
+        _flush_folder(target.parent)
+        _flush_folder(work)
+    # Without the intent, the next one to come clears this folder; so it goes first.
+    (work / _INTENT).unlink(missing_ok=True)
+    _flush_folder(work)
+    shutil.rmtree(work, ignore_errors=True)
+
+
+def _recover(entries: Path) -> int:
+    done = 0
+    stage = _stage(entries)
+    if not stage.is_dir():
+        return 0
+    for work in sorted(stage.iterdir()):
+        intent = work / _INTENT
+        if intent.is_file():
+            try:
+                entry_id = str(json.loads(intent.read_text(encoding="utf-8"))["id"])
+            except (ValueError, KeyError, TypeError) as error:
+                hint = f"look into {work}, put its files back by hand, then remove it"
+                raise StoreError(
+                    f"{intent}: expected an intent to add an entry, found something else", hint=hint
+                ) from error
+            _roll_forward(entries, work, entry_id)
+            done += 1
+        elif work.is_dir():
+            shutil.rmtree(work, ignore_errors=True)
+        else:
+            work.unlink(missing_ok=True)
+    return done
+
+
+def is_unfinished(entries: Path) -> bool:
+    """Tell whether an addition was cut off, or goes on right now; costs one look at a folder."""
+    try:
+        with os.scandir(_stage(entries)) as listing:
+            return any(True for _ in listing)
+    except OSError:
+        return False
+
+
+def recover(entries: Path, *, wait_s: float = 60.0) -> int:
+    """Complete additions that a crash cut off, and clear what they left.
+
+    Args:
+        entries: The ``entries/`` folder.
+        wait_s: How long to wait for an addition that goes on right now, in seconds.
+
+    Returns:
+        How many were completed.
+
+    Raises:
+        StoreError: The folder cannot be written, or its lock is held for too long.
+    """
+    if not is_unfinished(entries):
+        return 0
+    with locked(_lock_file(entries), wait_s=wait_s):
+        try:
+            return _recover(entries)
+        except OSError as error:
+            raise _store_error(error, "complete an addition that was cut off") from error
+
+
+@contextmanager
+def adding(entries: Path, *, wait_s: float = 60.0) -> Iterator[Callable[[str, Mapping[str, bytes]], None]]:
+    """Hold the right to add; yields the function that puts an entry in place.
+
+    What is read of an existing entry inside the block is still true when the new version goes in.
+
+    Args:
+        entries: The ``entries/`` folder.
+        wait_s: How long to wait for another one who adds, in seconds.
+
+    Raises:
+        StoreError: The folder cannot be written, or its lock is held for too long.
+    """
+    hidden = _hidden(entries)
+    try:
+        hidden.mkdir(exist_ok=True)
+        ignore = hidden / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        raise _store_error(error, f"write below {entries}") from error
+    with locked(_lock_file(entries), wait_s=wait_s):
+        try:
+            _recover(entries)
+        except OSError as error:
+            raise _store_error(error, "complete an addition that was cut off") from error
+        yield lambda entry_id, files: _put(entries, entry_id, files)
+
+
+def _put(entries: Path, entry_id: str, files: Mapping[str, bytes]) -> None:
+    layout.parse_id(entry_id)
+    work = _stage(entries) / secrets.token_hex(8)
+    try:
+        work.mkdir(parents=True)
+        _write_tree(work / "new", files)
+        # The intent appears under its name only when it is complete, and only after everything it promises.
+        draft = work / "intent.draft"
+        _write_flushed(draft, json.dumps({"id": entry_id}).encode("utf-8"))
+        _flush_folder(work)
+        draft.rename(work / _INTENT)
+        for folder in (work, work.parent, entries / _HIDDEN):
+            _flush_folder(folder)
+    except OSError as error:
+        shutil.rmtree(work, ignore_errors=True)
+        raise _store_error(error, f"add {entry_id}") from error
+    try:
+        _roll_forward(entries, work, entry_id)
+    except OSError as error:
+        raise StoreError(
+            f"cannot put {entry_id} in place: {error.strerror} ({error.filename})",
+            hint="mend the cause; the next command completes the addition",
+        ) from error
+
+
+@contextmanager
+def reading(entries: Path, *, wait_s: float = 60.0) -> Iterator[None]:
+    """Keep additions out while many files are read; costs nothing where nobody ever added.
+
+    Args:
+        entries: The ``entries/`` folder.
+        wait_s: How long to wait for one who adds, in seconds.
+
+    Raises:
+        StoreError: The lock is held for too long.
+    """
+    lock = _lock_file(entries)
+    if not lock.is_file() or not os.access(lock, os.W_OK):
+        yield
+        return
+    with locked(lock, shared=True, wait_s=wait_s):
+        yield
