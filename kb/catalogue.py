@@ -39,7 +39,8 @@ LEXICON = "lexicon"
 
 META = "meta"
 """Columns: key, value. Keys: ``schema``, ``tree`` (state of the files, or ``unsettled``: look again), ``lexicon``
-(digest), ``built_utc``, ``problems`` (JSON array of objects with ``where``, ``message``, ``hint``: entries left out)."""
+(digest), ``built_utc``, ``problems`` (JSON array of objects with ``where``, ``message``, ``hint``: what was left
+out)."""
 
 TEXT = "entry_text"
 """FTS5 table over title, tags, facets, text; rowid = entry rowid; porter stemming over unicode61."""

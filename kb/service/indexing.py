@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from kb import catalogue
 from kb.config import Root, derived_candidates, derived_folder
@@ -157,6 +157,6 @@ def left_out(file: Path) -> tuple[index.Problem, ...]:
     """
     connection = catalogue.open_reader(file)
     try:
-        return cast("tuple[index.Problem, ...]", index.problems_of(connection))
+        return index.problems_of(connection)
     finally:
         connection.close()

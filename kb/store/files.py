@@ -110,12 +110,16 @@ def _strings(value: object, place: str = "") -> Iterator[tuple[str, str]]:
             yield from _strings(inner, place)
 
 
+def _unprintable(found: re.Match[str]) -> str:
+    return f"expected printable text, found the character U+{ord(found.group()):04X}"
+
+
 def _text_faults(facts: Mapping[str, object]) -> Iterator[str]:
     for place, text in _strings(facts):
         single = "." not in place
         found = _UNSAFE.search(text) or (re.search(r"[\n\t]", text) if single else None)
         if found is not None:
-            yield f"field {layout.printable(place)}: expected printable text, found the character U+{ord(found.group()):04X}"
+            yield f"field {layout.printable(place)}: {_unprintable(found)}"
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -177,7 +181,8 @@ def parse_facts(body: bytes) -> tuple[EntryFile | None, dict[str, object], list[
 
 def _kind_faults(path: layout.EntryPath, model: EntryFile, body: content.Content) -> Iterator[str]:
     for name in model.missing_for(path.kind):
-        yield f"{layout.FACTS}: field {name}: expected a value for an entry of kind {path.kind} with this outcome, found none"
+        which = f"outcome {model.outcome}" if name == "negative" else f"kind {path.kind}"
+        yield f"{layout.FACTS}: field {name}: expected a value for an entry of {which}, found none"
     if path.kind in _OPERATOR_KINDS and model.operator is not None and model.operator != path.topic:
         yield (
             f"{layout.FACTS}: field operator: expected {path.topic!r}, the name of the folder, found {model.operator!r}"
@@ -196,7 +201,7 @@ def _readme_faults(readme: str) -> Iterator[str]:
         yield f"{layout.README}: expected at most {README_LINES} lines, found {lines}"
     found = _UNSAFE.search(readme.replace("\r\n", "\n"))
     if found is not None:
-        yield f"{layout.README}: expected printable text, found the character U+{ord(found.group()):04X}"
+        yield f"{layout.README}: {_unprintable(found)}"
 
 
 def _json_faults(body: content.Content) -> Iterator[str]:

@@ -114,7 +114,7 @@ def is_current(file: Path, tree: str, lexicon_digest: str, *, check_bytes: int =
 
 
 def _is_whole(connection: sqlite3.Connection) -> bool:
-    return connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",)
+    return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
 
 
 def problems_of(connection: sqlite3.Connection) -> tuple[Problem, ...]:

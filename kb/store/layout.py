@@ -19,9 +19,10 @@ OUTCOMES = "outcomes"
 _PROSE = re.compile(r"(?i)(.*\.md|license(\..*)?|notice(\..*)?)")
 _FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]*")
 _RESERVED = re.compile(r"(?i)(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
-_SUFFIXES = frozenset(
-    ".py .pyi .cu .cuh .c .cc .cpp .h .hpp .inc .hip .ptx .mlir .json .toml .md .txt .csv .yaml .yml .patch .diff".split()
-)
+_SUFFIXES = (
+    ".py", ".pyi", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".inc", ".hip", ".ptx", ".mlir", ".json", ".toml",
+    ".md", ".txt", ".csv", ".yaml", ".yml", ".patch", ".diff",
+)  # fmt: skip
 _TOP_FILES = frozenset({"keyring.toml", README})
 
 
@@ -138,7 +139,7 @@ def file_fault(name: str) -> str | None:
         return "an entry may not lie inside another one"
     suffix = Path(parts[-1]).suffix.lower()
     if suffix not in _SUFFIXES and not _PROSE.fullmatch(parts[-1]):
-        return f"unknown kind of file; expected one of {' '.join(sorted(_SUFFIXES))}"
+        return f"unknown kind of file; expected one of {' '.join(_SUFFIXES)}"
     return None
 
 
@@ -192,7 +193,7 @@ def survey(entries: Path) -> Survey:
     changed = 0
     for row in rows:
         path, _, mtime, ctime = row.rsplit("\0", 3)
-        parts = path.split(os.sep)
+        parts = list(Path(path).parts)
         when = _changed_ns(mtime, ctime)
         changed = max(changed, when)
         if len(parts) < 4 or parts[0] not in KINDS:

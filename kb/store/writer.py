@@ -88,7 +88,7 @@ class CatalogueWriter:
         try:
             if kind is None and self._open is not None:
                 if self._fresh:
-                    self._run(text(f"INSERT INTO {catalogue.TEXT}({catalogue.TEXT}) VALUES ('optimize')"))
+                    self._run(text(f"INSERT INTO {catalogue.TEXT}({catalogue.TEXT}) VALUES ('optimize')"))  # noqa: S608
                 self._open.commit()
                 # A reader that may not write the folder ignores the log: empty it if no reader is in the way.
                 self._open.connection.execute("PRAGMA busy_timeout = 200")
@@ -141,7 +141,8 @@ class CatalogueWriter:
         Args:
             rows: rowid, row, stamp of the files (empty: look again) and digest of the content.
         """
-        self.remove([rowid for rowid, _, _, _ in rows])
+        if not self._fresh:
+            self.remove([rowid for rowid, _, _, _ in rows])
         self._run(insert(_table(EntryTable)), [_values(*each) for each in rows])
         pairs = [
             {"entry_id": rowid, "dtype": dtype} for rowid, row, _, _ in rows for dtype in dict.fromkeys(row.dtypes)
@@ -161,7 +162,7 @@ class CatalogueWriter:
             }
             for rowid, row, _, _ in rows
         ]
-        statement = f"INSERT INTO {catalogue.TEXT}(rowid, title, tags, facets, text) "  # noqa: S608
+        statement = f"INSERT INTO {catalogue.TEXT}(rowid, title, tags, facets, text) "
         self._run(text(statement + "VALUES (:rowid, :title, :tags, :facets, :text)"), documents)
 
     def remove(self, rowids: Sequence[int]) -> None:
