@@ -5,12 +5,17 @@ carries these files to machines that have nothing else. ``NAMES`` needs no torch
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from kb.validators.operators.names import NAMES
-from kb.validators.operators.spec import Operator
+
+if TYPE_CHECKING:  # the specs need torch, the names do not
+    from kb.validators.operators.spec import Operator
+
+__all__ = ["NAMES", "load"]
 
 
-def load(name: str) -> Operator:
+def load(name: str) -> "Operator":
     """Load one operator spec by name.
 
     Args:
@@ -25,5 +30,5 @@ def load(name: str) -> Operator:
     """
     if name not in NAMES:
         raise KeyError(name)
-    spec: Operator = importlib.import_module(f"kb.validators.operators.{name}").SPEC
+    spec: "Operator" = importlib.import_module(f"kb.validators.operators.{name}").SPEC
     return spec
