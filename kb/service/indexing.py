@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kb import catalogue
 from kb.config import Root, derived_candidates, derived_folder
@@ -144,6 +144,25 @@ def ensure_index(root: Root, *, rebuild: bool = False, progress: Callable[[int, 
         StoreError: The catalogue or the entries cannot be read or written.
     """
     return update(root, rebuild=rebuild, progress=progress).file
+
+
+def state_of(root: Root, file: Path) -> Literal["current", "older than the files", "unreadable"]:
+    """Say what state a catalogue is in, without changing it.
+
+    Args:
+        root: The knowledge base.
+        file: Path of its catalogue.
+
+    Raises:
+        IndexStaleError: Another process holds it.
+    """
+    if index.is_current(file, catalogue.tree_state(root.entries), lexicon.digest()):
+        return "current"
+    try:
+        catalogue.open_reader(file).close()
+    except IndexStaleError:
+        return "unreadable"
+    return "older than the files"
 
 
 def left_out(file: Path) -> tuple[index.Problem, ...]:

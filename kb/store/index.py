@@ -117,6 +117,26 @@ def _is_whole(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
 
 
+def text_is_whole(file: Path) -> bool:
+    """Tell whether the full-text index of a catalogue agrees with its rows; takes a moment and the writer's place.
+
+    Args:
+        file: Path of the catalogue.
+
+    Raises:
+        IndexStaleError: Another process holds it.
+    """
+    command = f"INSERT INTO {catalogue.TEXT}({catalogue.TEXT}) VALUES ('integrity-check')"  # noqa: S608
+    try:
+        with closing(sqlite3.connect(file, timeout=10.0)) as connection:
+            connection.execute(command)
+            return True
+    except sqlite3.Error as error:
+        if is_busy(error):
+            raise busy_error(file) from error
+        return False
+
+
 def problems_of(connection: sqlite3.Connection) -> tuple[Problem, ...]:
     """Return what the last update left out.
 

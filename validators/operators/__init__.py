@@ -30,5 +30,5 @@ def load(name: str) -> "Operator":
     """
     if name not in NAMES:
         raise KeyError(name)
-    spec: "Operator" = importlib.import_module(f"kb.validators.operators.{name}").SPEC
+    spec: Operator = importlib.import_module(f"kb.validators.operators.{name}").SPEC
     return spec
