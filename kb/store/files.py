@@ -63,6 +63,11 @@ def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime | date | time) else value
 
 
+def _one_line(text: str) -> str:
+    """Escape what cannot be printed, so that a message shows what is there and stays one line."""
+    return "".join(each if each.isprintable() else layout.printable(each) for each in text)
+
+
 def _place(location: tuple[int | str, ...]) -> str:
     text = ""
     for part in location:
@@ -119,7 +124,7 @@ def _text_faults(facts: Mapping[str, object]) -> Iterator[str]:
         single = "." not in place
         found = _UNSAFE.search(text) or (re.search(r"[\n\t]", text) if single else None)
         if found is not None:
-            yield f"field {layout.printable(place)}: {_unprintable(found)}"
+            yield f"field {place}: {_unprintable(found)}"
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -237,7 +242,7 @@ def inspect(body: content.Content, entry_id: str) -> tuple[StoredEntry | None, l
     faults.extend(_readme_faults(readme))
     faults.extend(_json_faults(body))
     if faults or model is None:
-        return None, faults
+        return None, [_one_line(fault) for fault in faults]
     candidate = {name: text for name, text in body.files.items() if layout.is_candidate(name)}
     digest = entry_digest(model, candidate)
     return StoredEntry(str(path), model, facts, readme, body.files, body.evidence, digest), []
@@ -297,5 +302,5 @@ def edit_facts(text: str, changes: Mapping[str, object]) -> str:
     result = tomlkit.dumps(document)
     model, _, faults = parse_facts(result.encode("utf-8"))
     if model is None or faults:
-        raise EntryFormatError(f"{layout.FACTS}: {faults[0]}")
+        raise EntryFormatError(f"{layout.FACTS}: {_one_line(faults[0])}")
     return result
