@@ -4,7 +4,6 @@ The catalogue is one SQLite file (WAL). ``kb.store`` writes it through SQLModel;
 ``sqlite3`` alone. ``SCHEMA`` is stored in it: another number means rebuild.
 """
 
-import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from kb.errors import IndexStaleError
+from kb.values import sha256
 
 SCHEMA = 1
 """Raise it with every change of a table or of what is written into one."""
@@ -97,7 +97,7 @@ def tree_rows(entries: Path) -> list[str]:
 
 def state_of(rows: list[str]) -> str:
     """Return the digest of the lines of :func:`tree_rows`."""
-    return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()
+    return sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def tree_state(entries: Path) -> str:

@@ -1,12 +1,11 @@
 """Where things are: the knowledge base, its derived files, the user's settings. Standard library only."""
 
 import os
-import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from kb.errors import ConfigError
+from kb.values import Frozen, sha256
 
 MARKER = "kb.toml"
 """A file of this name beside ``entries/`` marks a knowledge base, also an empty one."""
@@ -14,8 +13,7 @@ MARKER = "kb.toml"
 _KIND_FOLDERS = ("kernel", "allocation", "comm", "config", "technique", "combination", "target", "campaign")
 
 
-@dataclass(frozen=True)
-class Root:
+class Root(Frozen):
     """A knowledge base on disk."""
 
     path: Path
@@ -102,6 +100,8 @@ def cache_folder() -> Path:
 
 
 def _usable(folder: Path) -> bool:
+    import tempfile
+
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -112,9 +112,7 @@ def _usable(folder: Path) -> bool:
 
 def derived_candidates(root: Root) -> tuple[Path, ...]:
     """Return the folders that may hold derived files of ``root``, best first: ``.kb/``, then the user's cache."""
-    import hashlib
-
-    name = hashlib.sha256(str(root.path).encode()).hexdigest()[:16]
+    name = sha256(str(root.path).encode()).hexdigest()[:16]
     cached = cache_folder() / name
     return (cached,) if root.packaged else (root.path / ".kb", cached)
 

@@ -4,14 +4,20 @@ Without a record by the judge an entry is ``documented``, or ``reported`` once s
 A figure published for one device says nothing about another.
 """
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-from kb.hardware import DeviceScope
+from collections.abc import Mapping
+
 from kb.models.facts import Standing
 from kb.models.hit import Best
-from kb.transfer import Transfer
 from kb.units import speedup_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kb.hardware import DeviceScope
+    from kb.transfer import Transfer
 
 
 def standing(

@@ -12,14 +12,19 @@ The classes, best first. In the first three the entry's own code runs on the dev
 A family such as H100 is as able as its weakest member.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from kb import hardware
 from kb.hardware import Device, DeviceScope
 from kb.models.facts import EntryFacts, Limit
 from kb.models.vocabulary import RUNNABLE, TRANSFER
+from kb.values import Frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _PORTABLE = frozenset({"torch", "python", "none"})
 """Languages whose source names no instruction set."""
@@ -35,8 +40,7 @@ _MATRIX_UNIT = {
 _FNUZ = {"float8_e4m3fn": "float8_e4m3fnuz", "float8_e5m2": "float8_e5m2fnuz"}
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(Frozen):
     """A transfer class and why."""
 
     kind: str

@@ -3,19 +3,25 @@
 The data is in ``devices.json``; this module reads it once, on first use, with the standard library alone.
 """
 
-import difflib
+from __future__ import annotations
+
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
 
 from kb.errors import DeviceUnavailableError
+from kb.values import Frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_NO_FIGURES: Mapping[str, Figure] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(Frozen):
     """One number of the table."""
 
     value: float
@@ -25,8 +31,7 @@ class Figure:
     """True where public sources disagree."""
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(Frozen):
     """One product."""
 
     name: str
@@ -38,7 +43,7 @@ class Device:
     target: str
     """What a compiler is told: ``sm_90a``."""
     features: frozenset[str]
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = _NO_FIGURES
     """Keys: ``sms``, ``mem_gb``, ``mem_gbps``, ``l2_mb``, ``smem_kb_block``, ``tflops.bf16`` and so on."""
 
     def value(self, key: str) -> float | None:
@@ -53,8 +58,7 @@ class Device:
         return None if kilobytes is None else int(kilobytes * 1024)
 
 
-@dataclass(frozen=True)
-class DeviceScope:
+class DeviceScope(Frozen):
     """The devices that a name stands for."""
 
     asked: str
@@ -191,6 +195,8 @@ def resolve(name: str) -> DeviceScope:
     scope = _names().get(folded) or _names().get(folded.removesuffix("a") if folded.startswith("sm") else folded)
     if scope is not None:
         return DeviceScope(name, scope.members)
+    import difflib
+
     near = difflib.get_close_matches(folded, _names(), n=3, cutoff=0.4)
     shown = ", ".join(dict.fromkeys(_names()[one].asked for one in near)) or ", ".join(known_names())
     raise DeviceUnavailableError(f"no device is called {name!r}", hint=f"known and near: {shown}")

@@ -1,11 +1,11 @@
 """The searchable form of an entry, and the row that a catalogue keeps; standard library only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from kb.values import Frozen
 
 
-@dataclass(frozen=True)
-class Document:
+class Document(Frozen):
     """What full-text search sees of one entry, by field weight."""
 
     title: str
@@ -17,8 +17,7 @@ class Document:
     """Summary and readme."""
 
 
-@dataclass(frozen=True)
-class LexiconRow:
+class LexiconRow(Frozen):
     """One way to say something."""
 
     term: str
@@ -31,8 +30,7 @@ class LexiconRow:
     """1 for a synonym, less for what is implied, ambiguous or only related."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(Frozen):
     """One entry as the catalogue stores it."""
 
     id: str
@@ -61,5 +59,5 @@ class Row:
     """JSON form of the entry's facts: requires, limits, contracts, claims and the rest of ``entry.toml``."""
     readme: str
     document: Document
-    files: tuple[str, ...] = field(default=())
+    files: tuple[str, ...] = ()
     """Names of the entry's files, relative to its folder."""

@@ -1,11 +1,14 @@
 """What transfer and evidence need to know of an entry, as plain values; standard library only."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from kb.values import Frozen
+
+_NO_LIMITS: Mapping[str, "Limit"] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(Frozen):
     """An executable predicate on one axis; None means no such condition."""
 
     min: int | None = None
@@ -26,8 +29,7 @@ class Limit:
         return None
 
 
-@dataclass(frozen=True)
-class EntryFacts:
+class EntryFacts(Frozen):
     """The facts of one entry version that decide where it runs."""
 
     id: str
@@ -39,7 +41,7 @@ class EntryFacts:
     smem_bytes: int | None = None
     hbm_bytes: int | None = None
     devices: int | None = None
-    limits: Mapping[str, Limit] = field(default_factory=dict)
+    limits: Mapping[str, Limit] = _NO_LIMITS
     tuned_device: str | None = None
     """For a config: the device it was tuned on."""
     measured_on: tuple[str, ...] = ()
@@ -47,8 +49,7 @@ class EntryFacts:
     outcome: str = "works"
 
 
-@dataclass(frozen=True)
-class Standing:
+class Standing(Frozen):
     """What stands for an entry, somewhere."""
 
     level: str

@@ -1,11 +1,11 @@
 """What a search returns; frozen values, standard library only."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+
+from kb.values import Frozen, plain
 
 
-@dataclass(frozen=True)
-class Best:
+class Best(Frozen):
     """The best figure known for an entry."""
 
     metric: str
@@ -22,8 +22,7 @@ class Best:
     """Who published it; None if our own judge measured it."""
 
 
-@dataclass(frozen=True)
-class Hit:
+class Hit(Frozen):
     """One entry that answers a query."""
 
     id: str
@@ -45,8 +44,7 @@ class Hit:
     restrictions: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Frozen):
     """All that a search says."""
 
     query: str
@@ -59,8 +57,8 @@ class Answer:
     took_ms: float
     expansions: tuple[str, ...] = ()
     """Every synonym that was added: ``fp4 → nvfp4``."""
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Return the answer as plain JSON values."""
-        return asdict(self)
+        return {name: plain(value) for name, value in self.__dict__.items()}

@@ -1,0 +1,362 @@
+"""The bare tier: from a query and a scope to an answer, out of the catalogue alone. Standard library only."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Mapping
+
+from kb import evidence
+from kb.catalogue import ENTRY, ENTRY_COLUMNS, LEXICON, TEXT
+from kb.errors import DeviceUnavailableError, EntryNotFoundError, IndexStaleError, RetrievalError
+from kb.models.hit import Answer, Hit
+from kb.retrieval import filters, lexical, rank, words
+from kb.retrieval.filters import Scope
+from kb.retrieval.query import Understanding, understand
+from kb.values import Frozen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from kb.hardware import DeviceScope
+
+MAX_CHARACTERS = 4_000
+"""How much of a query is read; a longer one is a pasted log, and its first lines say what broke."""
+
+MAX_LIMIT = 1_000
+
+_CANDIDATES = 150
+"""Entries that full-text search hands on to be ranked by facets."""
+_WEIGHED = 60
+"""Of those, how many are ranked by what their facts say."""
+
+_JSON_COLUMNS = frozenset({"dtypes", "tags", "operators", "facts", "files"})
+
+
+def search(connection: sqlite3.Connection, query: str, *, scope: Scope, limit: int) -> Answer:
+    """Answer a query.
+
+    Args:
+        connection: An up-to-date catalogue.
+        query: Words of any kind; nothing in it is syntax.
+        scope: The hard filters, from :func:`kb.retrieval.filters.make`.
+        limit: Most hits to return, 1 to 1,000.
+
+    Returns:
+        Hits, best first (by score, then id), or the reason why there are none.
+
+    Raises:
+        RetrievalError: The query is empty, or the limit is out of range.
+        IndexStaleError: The catalogue cannot be read.
+    """
+    began = time.perf_counter()
+    if not query.strip():
+        raise RetrievalError("the query is empty", hint="say what you look for, or see everything with: kb list")
+    if not 1 <= limit <= MAX_LIMIT:
+        raise RetrievalError(f"the limit is {limit}: expected 1 to {MAX_LIMIT}", hint="kb search QUERY --limit 10")
+    try:
+        return _Search(connection, query, scope).answer(limit, began)
+    except sqlite3.Error as error:
+        raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
+
+
+def listing(connection: sqlite3.Connection, scope: Scope) -> list[dict[str, Any]]:
+    """Return all entries in a scope by id: facts, prose and file names left out.
+
+    Raises:
+        IndexStaleError: The catalogue cannot be read.
+    """
+    columns = ("id", "version", "title", "kind", "operator", "outcome", "dtypes", "tags", "language", "license",
+               "evidence", "withdrawn", "summary")  # fmt: skip
+    condition, parameters = scope.condition()
+    more = ", e.facts" if scope.devices is not None else ""
+    sql = f"SELECT {', '.join('e.' + name for name in columns)}{more} FROM {ENTRY} AS e WHERE {condition} ORDER BY e.id"  # noqa: S608
+    try:
+        rows = connection.execute(sql, parameters).fetchall()
+    except sqlite3.Error as error:
+        raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
+    if scope.devices is not None:
+        from kb import transfer
+    found = []
+    for row in rows:
+        entry = _decoded(columns, row[: len(columns)])
+        entry["transfer"] = None
+        if scope.devices is not None:
+            entry["transfer"] = transfer.assess(transfer.facts_of(entry["id"], json.loads(row[-1])), scope.devices).kind
+        found.append(entry)
+    return found
+
+
+def get(connection: sqlite3.Connection, entry_id: str) -> dict[str, Any]:
+    """Return everything the catalogue has on one entry.
+
+    Args:
+        connection: An up-to-date catalogue.
+        entry_id: The id; a path of its folder and a slug that only one entry has will do.
+
+    Raises:
+        EntryNotFoundError: No entry has this id; the hint names the nearest.
+        IndexStaleError: The catalogue cannot be read.
+    """
+    wanted = entry_id.strip().replace("\\", "/").rstrip("/")
+    wanted = wanted.rpartition("entries/")[2]
+    columns = ", ".join(ENTRY_COLUMNS)
+    try:
+        row = connection.execute(f"SELECT {columns} FROM {ENTRY} WHERE id = ?", (wanted,)).fetchone()  # noqa: S608
+        if row is None:
+            ids = [found[0] for found in connection.execute(f"SELECT id FROM {ENTRY} ORDER BY id")]  # noqa: S608
+            named = [one for one in ids if one.endswith("/" + wanted)]
+            if len(named) != 1:
+                raise _not_found(entry_id, named, ids)
+            row = connection.execute(f"SELECT {columns} FROM {ENTRY} WHERE id = ?", (named[0],)).fetchone()  # noqa: S608
+    except (sqlite3.Error, UnicodeEncodeError) as error:
+        if isinstance(error, UnicodeEncodeError):
+            raise EntryNotFoundError("no entry has this id: it is not text", hint="kb list") from error
+        raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
+    return _decoded(ENTRY_COLUMNS, row)
+
+
+def _not_found(entry_id: str, named: list[str], ids: list[str]) -> EntryNotFoundError:
+    if named:
+        return EntryNotFoundError(
+            f"{entry_id!r} is the slug of {len(named)} entries", hint=f"one of {', '.join(named)}"
+        )
+    import difflib
+
+    near = difflib.get_close_matches(entry_id, ids, n=3, cutoff=0.3)
+    hint = f"nearest: {', '.join(near)}" if near else "kb list"
+    return EntryNotFoundError(f"no entry has the id {entry_id!r}", hint=hint)
+
+
+def _decoded(columns: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
+    return {
+        name: json.loads(value) if name in _JSON_COLUMNS else value for name, value in zip(columns, row, strict=True)
+    }
+
+
+class _Ranked(Frozen):
+    """An entry with its place in the order."""
+
+    score: float
+    candidate: rank.Candidate
+    row: Mapping[str, Any]
+
+    @property
+    def reach(self) -> str | None:
+        """Transfer class on the device that is known, if one is."""
+        return None if self.candidate.transfer is None else self.candidate.transfer.kind
+
+
+class _Search:
+    """One search, so that its parts need not hand the same five values around."""
+
+    def __init__(self, connection: sqlite3.Connection, query: str, scope: Scope) -> None:
+        self.connection = connection
+        self.query = query
+        self.scope = scope
+        self.understanding = understand(connection, query[:MAX_CHARACTERS])
+        self.devices = scope.devices or _mentioned(self.understanding)
+
+    def answer(self, limit: int, began: float) -> Answer:
+        """Rank, explain and pack."""
+        ranked, dropped = self.ranked(self.scope, limit)
+        return Answer(
+            query=self.query,
+            facets=self.understanding.facets,
+            scope=self.scope.to_json(),
+            hits=tuple(self.hit(one) for one in ranked[:limit]),
+            empty_because=None if ranked else self.empty_because(dropped),
+            took_ms=round((time.perf_counter() - began) * 1000, 3),
+            expansions=self.understanding.expansions,
+            notes=self.notes(dropped),
+        )
+
+    def ranked(self, scope: Scope, limit: int) -> tuple[list[_Ranked], list[_Ranked]]:
+        """Return what was found in order, and that of which nothing carries over to the asked device."""
+        condition, parameters = scope.condition()
+        scores = lexical.search(
+            self.connection,
+            self.understanding,
+            condition=condition,
+            parameters=parameters,
+            limit=max(_CANDIDATES, limit),
+        )
+        if not scores:
+            return [], []
+        top = max(scores.values())
+        found = [self.judged(row, scores[row["rowid"]] / top) for row in self.candidates(scores, max(_WEIGHED, limit))]
+        found.sort(key=lambda one: (-one.score, one.row["id"]))
+        if scope.devices is None:
+            return found, []
+        return [one for one in found if one.reach != "none"], [one for one in found if one.reach == "none"]
+
+    def candidates(self, scores: Mapping[int, float], most: int) -> list[dict[str, Any]]:
+        """Load the rows that words and facets put first."""
+        marks = ",".join("?" * len(scores))
+        found = self.connection.execute(
+            f"SELECT rowid, facets FROM {TEXT} WHERE rowid IN ({marks})",  # noqa: S608
+            tuple(scores),
+        )
+        facets = {rowid: frozenset(text.split()) for rowid, text in found}
+        top = max(scores.values())
+        first = sorted(
+            facets,
+            key=lambda rowid: (-(0.7 * scores[rowid] / top + 0.3 * self.understanding.agreement(facets[rowid])), rowid),
+        )[:most]
+        columns = (
+            "rowid",
+            "id",
+            "version",
+            "title",
+            "kind",
+            "operator",
+            "outcome",
+            "license",
+            "summary",
+            "withdrawn",
+            "facts",
+        )
+        marks = ",".join("?" * len(first))
+        sql = f"SELECT {', '.join(columns)} FROM {ENTRY} WHERE rowid IN ({marks})"  # noqa: S608
+        return [
+            {**_decoded(columns, row), "facets": facets[row[0]]} for row in self.connection.execute(sql, tuple(first))
+        ]
+
+    def judged(self, row: Mapping[str, Any], text: float) -> _Ranked:
+        """Judge one entry by its facts."""
+        facts = row["facts"]
+        reached = None
+        if self.devices is not None:
+            from kb import transfer
+
+            reached = transfer.assess(transfer.facts_of(row["id"], facts), self.devices)
+        candidate = rank.Candidate(
+            kind=row["kind"],
+            outcome=row["outcome"],
+            title=row["title"],
+            text=text,
+            facets=row["facets"],
+            standing=evidence.standing(facts, scope=self.devices, transfer=reached),
+            transfer=reached,
+            withdrawn=row["withdrawn"],
+        )
+        return _Ranked(rank.score(candidate, self.understanding, asked=self.scope.devices is not None), candidate, row)
+
+    def hit(self, one: _Ranked) -> Hit:
+        """Pack what is shown of an entry; only hits that are returned come here."""
+        row, standing = one.row, one.candidate.standing
+        return Hit(
+            id=row["id"],
+            version=row["version"],
+            title=row["title"],
+            kind=row["kind"],
+            operator=row["operator"],
+            outcome=row["outcome"],
+            score=one.score,
+            transfer=one.reach,
+            evidence=standing.level,
+            freshness=standing.freshness,
+            best=evidence.best(row["facts"], scope=self.devices),
+            why=self.why(one),
+            license=row["license"],
+            evidence_device=standing.device,
+            summary=row["summary"],
+            restrictions=tuple(row["facts"].get("restrictions", ())),
+        )
+
+    def why(self, one: _Ranked) -> tuple[str, ...]:
+        """Say why an entry is shown."""
+        device = None if self.devices is None else self.devices.label
+        found = rank.reasons(one.candidate, device)
+        matched = rank.matched(one.candidate, self.understanding)
+        if not matched:
+            sql = f"SELECT tags || ' ' || text FROM {TEXT} WHERE rowid = ?"  # noqa: S608
+            body = words.clean(self.connection.execute(sql, (one.row["rowid"],)).fetchone()[0])
+            said = [term for term in self.understanding.terms if term in body][:6]
+            matched = (f"its text has {', '.join(said)}" if said else "its text has forms of the words asked for",)
+        return (*found, *matched)
+
+    def notes(self, dropped: list[_Ranked]) -> tuple[str, ...]:
+        """Say what was left out or assumed."""
+        found = []
+        if len(self.query) > MAX_CHARACTERS:
+            found.append(f"only the first {MAX_CHARACTERS:,} characters of the query were read")
+        if self.devices is not None and self.scope.devices is None:
+            found.append(f"the query mentions {self.devices.label}: transfer is for it; ask for another with --device")
+        if dropped:
+            found.append(
+                f"left out, since nothing of them carries over: {', '.join(one.row['id'] for one in dropped[:5])}"
+            )
+        found.extend(self.withdrawn())
+        return tuple(found)
+
+    def withdrawn(self) -> list[str]:
+        """Say which withdrawn entries would have been found."""
+        any_at_all = f"SELECT 1 FROM {ENTRY} WHERE withdrawn IS NOT NULL LIMIT 1"  # noqa: S608
+        if self.scope.withdrawn or self.connection.execute(any_at_all).fetchone() is None:
+            return []
+        condition, parameters = self.scope.condition()
+        condition = condition.replace("e.withdrawn IS NULL", "e.withdrawn IS NOT NULL")
+        scores = lexical.search(
+            self.connection, self.understanding, condition=condition, parameters=parameters, limit=3
+        )
+        marks = ",".join("?" * len(scores))
+        sql = f"SELECT id FROM {ENTRY} WHERE rowid IN ({marks}) ORDER BY id"  # noqa: S608
+        ids = [row[0] for row in self.connection.execute(sql, tuple(scores))]
+        return [f"withdrawn and left out: {', '.join(ids)}; --withdrawn shows them"] if ids else []
+
+    def empty_because(self, dropped: list[_Ranked]) -> str:
+        """Name what emptied the answer, and the nearest hit without it."""
+        if filters.count(self.connection) == 0:
+            return "the knowledge base has no entries yet: kb add DIR"
+        if dropped:
+            return f"nothing carries over to {self.scope.device or self.scope.arch}; nearest: {_named(dropped[0])}"
+        for flag, scope in self.scope.relaxed():
+            nearest, _ = self.ranked(scope, 1)
+            if nearest:
+                return f"{flag} leaves nothing; without it the nearest is {_named(nearest[0])}"
+        free = self.scope.without_filters()
+        nearest = self.ranked(free, 1)[0] if free != self.scope else []
+        if nearest:
+            flags = " ".join(flag for flag, _ in self.scope.relaxed())
+            return f"{flags} together leave nothing; without them the nearest is {_named(nearest[0])}"
+        if not self.understanding.terms:
+            return "the query has no word to look for"
+        return f"no entry has any of these words: {', '.join(self.understanding.terms[:8])}{self.spelling()}"
+
+    def spelling(self) -> str:
+        """Offer known words that look like those of the query."""
+        import difflib
+
+        known = [row[0] for row in self.connection.execute(f"SELECT DISTINCT term FROM {LEXICON} ORDER BY term")]  # noqa: S608
+        near: dict[str, None] = {}
+        for term in self.understanding.terms[:8]:
+            near.update(dict.fromkeys(difflib.get_close_matches(words.normal(term), known, n=2, cutoff=0.7)))
+        return f"; did you mean {', '.join(near)}?" if near else ""
+
+
+def _named(one: _Ranked) -> str:
+    return f"{one.row['id']} ({one.row['title']})"
+
+
+def _mentioned(understanding: Understanding) -> DeviceScope | None:
+    """Return the device that the query mentions, if it is exactly one and the hardware table has it."""
+    for facet in ("device", "arch", "generation"):
+        said = [
+            canonical
+            for concept in understanding.concepts
+            for found, canonical, weight in concept.meanings
+            if found == facet and weight >= 0.9
+        ]
+        if len(set(said)) > 1:
+            return None
+        if said:
+            from kb import hardware
+
+            try:
+                return hardware.resolve(said[0])
+            except DeviceUnavailableError:
+                return None
+    return None
