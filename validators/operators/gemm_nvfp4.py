@@ -7,6 +7,7 @@ and float16, and the global scale belongs into the float32 epilogue. Only accumu
 import torch
 
 from kb.validators.operators.formats import nvfp4_dequantize
+from kb.validators.operators.gemm import gemm_axes
 from kb.validators.operators.grouped_gemm import rows
 from kb.validators.operators.spec import Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload, itemsize
 
@@ -61,11 +62,6 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Rows of mixed scale against weights that use every code and every kind of block scale."""
     packed, scale, outer = random_nvfp4(1, axes["n"], axes["k"], generator)
     return rows(axes["m"], axes["k"], dtype, generator), packed[0], scale[0], outer
-
-
-def gemm_axes(m: int, n: int, k: int) -> dict[str, int]:
-    """Return the axes of a GEMM."""
-    return {"m": m, "n": n, "k": k}
 
 
 SPEC = Operator(

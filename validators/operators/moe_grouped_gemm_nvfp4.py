@@ -1,9 +1,10 @@
 """Grouped GEMM of an MoE layer with NVFP4 expert weights and 16-bit activations.
 
 The axis ``activation_bits`` says what the caller promises about x. At 16 nothing: W4A16, the exact weights times x.
-At 4, x is what a quantiser left: every 16 consecutive elements of a row are e2m1 * s with an e4m3 scale s and with at
-least one element of magnitude 6 s. Then NVFP4 quantisation of x with global scale 1 loses nothing, a kernel on FP4
-matrix units is exact too, and the same bound judges both; what a quantiser loses is judged by quantize_nvfp4.
+At 4, x is what a quantiser left: every 16 consecutive elements of a row are e2m1 * s with an e4m3 scale s from 2^-4
+to 2^4, and at least one of them has magnitude 6 s. Then NVFP4 quantisation of x with global scale 1 loses nothing, a
+kernel on FP4 matrix units is exact too, and the same bound judges both; what a quantiser loses on other x is judged by
+quantize_nvfp4.
 """
 
 import torch
@@ -106,7 +107,7 @@ SPEC = Operator(
     axes=("num_tokens_expanded", "num_experts", "n", "k", "activation_bits"),
     inputs=(
         Buffer("x", ("num_tokens_expanded", "k"), doc="rows sorted by expert; see activation_bits"),
-        Buffer("weight_packed", ("num_experts", "n", "k/2"), "uint8", "two e2m1 a byte, even k in the low nibble", True),
+        Buffer("weight_packed", ("num_experts", "n", "k/2"), "uint8", "e2m1 pairs, even k in the low nibble", True),
         Buffer("weight_scale", ("num_experts", "n", "k/16"), "float8_e4m3fn", "non-negative, linear layout", True),
         Buffer("weight_global_scale", ("num_experts",), "float32", "multiplies: value = e2m1 * scale * global", True),
         Buffer("expert_offsets", ("num_experts+1",), "int32", "first row of every group, then the number of rows"),

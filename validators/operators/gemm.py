@@ -1,0 +1,90 @@
+"""GEMM: a [m, k] times b [k, n], float32 accumulation."""
+
+import torch
+
+from kb.validators.operators.grouped_gemm import rows
+from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload, itemsize
+
+
+def reference(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return a @ b in float64; a [m, k], b [k, n]."""
+    return (a.to(torch.float64) @ b.to(torch.float64),)
+
+
+def condition(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return S = sqrt(sum a^2 b^2), float64 [m, n]."""
+    return ((a.to(torch.float64).square() @ b.to(torch.float64).square()).sqrt(),)
+
+
+def cost(axes: Axes, dtype: str) -> Cost:
+    """2 M N K; a and b read once, y written once."""
+    m, n, k = axes["m"], axes["n"], axes["k"]
+    return Cost(flops=2 * m * n * k, essential_bytes=(m * k + k * n + m * n) * itemsize(dtype))
+
+
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of a and columns of b of mixed scale."""
+    a = rows(axes["m"], axes["k"], dtype, generator)
+    gain = torch.exp2(torch.randint(-2, 3, (1, axes["n"]), generator=generator).to(torch.float32))
+    b = torch.randn(axes["k"], axes["n"], generator=generator) * (gain * axes["k"] ** -0.5)
+    return a, b.to(DTYPES[dtype])
+
+
+def late_block(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Nearly all energy in the last eighth of k: a dropped tail or a subsampled reduction shows."""
+    a, b = normal(axes, dtype, generator)
+    assert isinstance(a, torch.Tensor)
+    early = torch.arange(axes["k"]) < axes["k"] - max(1, axes["k"] // 8)
+    return torch.where(early, a / 64, a), b
+
+
+def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Both operands are column slices of wider tensors: the row stride is not the row length."""
+    a, b = normal(axes, dtype, generator)
+    assert isinstance(a, torch.Tensor)
+    assert isinstance(b, torch.Tensor)
+    wide_a, wide_b = torch.nn.functional.pad(a, (3, 8)), torch.nn.functional.pad(b, (8, 1))
+    return wide_a[:, 3 : 3 + axes["k"]], wide_b[:, 8 : 8 + axes["n"]]
+
+
+def gemm_axes(m: int, n: int, k: int) -> dict[str, int]:
+    """Return the axes of a GEMM."""
+    return {"m": m, "n": n, "k": k}
+
+
+SPEC = Operator(
+    name="gemm",
+    summary="y = a @ b",
+    signature="gemm(a, b)",
+    axes=("m", "n", "k"),
+    inputs=(
+        Buffer("a", ("m", "k"), doc="last axis contiguous, any row stride"),
+        Buffer("b", ("k", "n"), doc="last axis contiguous, any row stride", static=True),
+    ),
+    outputs=(Buffer("y", ("m", "n")),),
+    dtypes=("float32", "bfloat16", "float16"),
+    reference=reference,
+    condition=condition,
+    error=ErrorModel(accumulate="float32", c_acc=200, c_out=1),
+    cost=cost,
+    laws={"normal": normal, "late_block": late_block, "strided": strided},
+    workloads=(
+        Workload(gemm_axes(1, 1, 1), "float32"),
+        Workload(gemm_axes(0, 5, 7), "bfloat16"),
+        Workload(gemm_axes(17, 33, 127), "float32"),
+        Workload(gemm_axes(3, 130, 257), "bfloat16", "late_block"),
+        Workload(gemm_axes(1, 67, 1031), "float16", "late_block"),
+        Workload(gemm_axes(70, 41, 64), "float32", "strided"),
+        Workload(gemm_axes(131, 150, 96), "bfloat16"),
+        Workload(gemm_axes(5, 40, 80), "bfloat16", "strided"),
+        Workload(gemm_axes(1, 256, 2048), "bfloat16", use="target", note="Qwen3.6 router, decode"),
+        Workload(gemm_axes(8, 2048, 4096), "bfloat16", use="target", note="Qwen3.6 output projection, decode"),
+        Workload(gemm_axes(16, 9216, 2048), "bfloat16", use="target", note="Qwen3.6 fused qkv, decode"),
+        Workload(gemm_axes(4096, 8192, 2048), "bfloat16", use="target", note="Qwen3.6 query+gate, prefill"),
+        Workload(gemm_axes(5184, 3072, 1024), "bfloat16", use="target", note="SAM 3.1 fused qkv"),
+        Workload(gemm_axes(5184, 4736, 1024), "bfloat16", use="target", note="SAM 3.1 MLP up"),
+        Workload(gemm_axes(200, 82944, 256), "bfloat16", use="target", note="SAM 3.1 masks"),
+    ),
+    source="BLAS level 3; error bound after Higham and Mary, 2019",
+    baselines=("torch.matmul",),
+)

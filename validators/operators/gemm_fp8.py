@@ -1,0 +1,85 @@
+"""FP8 GEMM with one scale a tensor: y = (a @ b.T) * a_scale * b_scale, bfloat16 out.
+
+The contract lets the matrix unit keep its own partial sums. On Hopper these carry about 14 bits and are truncated each
+32 elements of k; over the 128 steps of k = 4096 a truncation of half of 2^-13 adds up to some 2^-7 of S at most, that
+is 16 u(float16). A kernel that promotes to float32 is far inside; an fp4 operand or a bfloat16 sum is far outside.
+"""
+
+import torch
+
+from kb.validators.operators.formats import fp8_quantize_tensor
+from kb.validators.operators.gemm import gemm_axes
+from kb.validators.operators.grouped_gemm import rows
+from kb.validators.operators.spec import Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
+
+
+def reference(
+    a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return (a @ b.T) * a_scale * b_scale in float64; a [m, k], b [n, k]."""
+    return (a.to(torch.float64) @ b.to(torch.float64).T * a_scale.to(torch.float64) * b_scale.to(torch.float64),)
+
+
+def condition(
+    a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return S = sqrt(sum a^2 b^2) * a_scale * b_scale."""
+    squares = a.to(torch.float64).square() @ b.to(torch.float64).square().T
+    return (squares.sqrt() * a_scale.to(torch.float64) * b_scale.to(torch.float64),)
+
+
+def cost(axes: Axes, dtype: str) -> Cost:
+    """2 M N K; one byte an element of a and b, two an element of y, two float32 scales."""
+    m, n, k = axes["m"], axes["n"], axes["k"]
+    return Cost(flops=2 * m * n * k, essential_bytes=m * k + n * k + 2 * m * n + 8)
+
+
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Both operands quantised from random data by their largest element; rows of a of mixed scale."""
+    a, a_scale = fp8_quantize_tensor(rows(axes["m"], axes["k"], "float32", generator))
+    b, b_scale = fp8_quantize_tensor(torch.randn(axes["n"], axes["k"], generator=generator) * axes["k"] ** -0.5)
+    return a, b, a_scale, b_scale
+
+
+def late_block(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Nearly all energy in the last eighth of k."""
+    wide = rows(axes["m"], axes["k"], "float32", generator)
+    early = torch.arange(axes["k"]) < axes["k"] - max(1, axes["k"] // 8)
+    a, a_scale = fp8_quantize_tensor(torch.where(early, wide / 64, wide))
+    b, b_scale = fp8_quantize_tensor(torch.randn(axes["n"], axes["k"], generator=generator))
+    return a, b, a_scale, b_scale
+
+
+SPEC = Operator(
+    name="gemm_fp8",
+    summary="y = (a @ b.T) * a_scale * b_scale, e4m3 operands, one scale a tensor",
+    signature="gemm_fp8(a, b, a_scale, b_scale)",
+    axes=("m", "n", "k"),
+    inputs=(
+        Buffer("a", ("m", "k"), "float8_e4m3fn"),
+        Buffer("b", ("n", "k"), "float8_e4m3fn", "k contiguous: fp8 matrix units take K-major operands only", True),
+        Buffer("a_scale", ("1",), "float32", "multiplies"),
+        Buffer("b_scale", ("1",), "float32", "multiplies", True),
+    ),
+    outputs=(Buffer("y", ("m", "n")),),
+    dtypes=("bfloat16",),
+    reference=reference,
+    condition=condition,
+    error=ErrorModel(accumulate="float32", c_acc=200, c_out=1, operand="float16", c_operand=16),
+    cost=cost,
+    laws={"normal": normal, "late_block": late_block},
+    workloads=(
+        Workload(gemm_axes(1, 1, 1), "bfloat16"),
+        Workload(gemm_axes(0, 16, 32), "bfloat16"),
+        Workload(gemm_axes(17, 33, 127), "bfloat16"),
+        Workload(gemm_axes(3, 70, 272), "bfloat16", "late_block"),
+        Workload(gemm_axes(1, 48, 1024), "bfloat16"),
+        Workload(gemm_axes(133, 144, 160), "bfloat16"),
+        Workload(gemm_axes(1, 9216, 2048), "bfloat16", use="target", note="Qwen3.6 fused qkv, decode"),
+        Workload(gemm_axes(64, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection, 64 sequences"),
+        Workload(gemm_axes(4096, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection, prefill"),
+        Workload(gemm_axes(4096, 2048, 4096), "bfloat16", use="target", note="Qwen3.6 output projection, prefill"),
+    ),
+    source="OCP 8-bit floating point; accumulator width after DeepSeek-V3 technical report, 2024, section 3.3",
+    baselines=("torch._scaled_mm(use_fast_accum=True)", "torch._scaled_mm(use_fast_accum=False)"),
+)

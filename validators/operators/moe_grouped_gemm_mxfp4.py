@@ -1,0 +1,85 @@
+"""Grouped GEMM of an MoE layer with MXFP4 expert weights and bfloat16 activations."""
+
+import torch
+
+from kb.validators.operators.formats import mxfp4_dequantize
+from kb.validators.operators.gemm_mxfp4 import random_mxfp4
+from kb.validators.operators.grouped_gemm import (
+    group_scale,
+    groups,
+    moe_axes,
+    one_expert_offsets,
+    rows,
+    spread_offsets,
+)
+from kb.validators.operators.spec import Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
+
+
+def reference(
+    x: torch.Tensor, weight_packed: torch.Tensor, weight_scale: torch.Tensor, expert_offsets: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return x of each group times the group's dequantised weight transposed, in float64."""
+    n = weight_packed.shape[1]
+    return (groups(x, lambda e: mxfp4_dequantize(weight_packed[e], weight_scale[e]), expert_offsets, n),)
+
+
+def condition(
+    x: torch.Tensor, weight_packed: torch.Tensor, weight_scale: torch.Tensor, expert_offsets: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
+    """Return S = sqrt(sum x^2 w^2) over the dequantised weights."""
+    n = weight_packed.shape[1]
+    return (group_scale(x, lambda e: mxfp4_dequantize(weight_packed[e], weight_scale[e]), expert_offsets, n),)
+
+
+def cost(axes: Axes, dtype: str) -> Cost:
+    """2 T N K; x, y (two bytes an element) and offsets, and of min(E, T) experts N K / 2 + N K / 32 bytes."""
+    tokens, experts, n, k = (axes[a] for a in ("num_tokens_expanded", "num_experts", "n", "k"))
+    weights = min(experts, tokens) * (n * k // 2 + n * k // 32)
+    return Cost(flops=2 * tokens * n * k, essential_bytes=2 * tokens * (n + k) + weights + 4 * (experts + 1))
+
+
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Ragged routing that hits min(E, T) experts."""
+    offsets = spread_offsets(axes["num_tokens_expanded"], axes["num_experts"], generator)
+    x = rows(axes["num_tokens_expanded"], axes["k"], dtype, generator)
+    return x, *random_mxfp4(axes["num_experts"], axes["n"], axes["k"], generator), offsets
+
+
+def one_expert(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """All tokens on the middle expert."""
+    x, packed, scale, _ = normal(axes, dtype, generator)
+    return x, packed, scale, one_expert_offsets(axes["num_tokens_expanded"], axes["num_experts"])
+
+
+SPEC = Operator(
+    name="moe_grouped_gemm_mxfp4",
+    summary="y[rows of expert e] = x[rows of expert e] @ dequantise(weight[e]).T, MXFP4 weights, ragged groups",
+    signature="moe_grouped_gemm_mxfp4(x, weight_packed, weight_scale, expert_offsets)",
+    axes=("num_tokens_expanded", "num_experts", "n", "k"),
+    inputs=(
+        Buffer("x", ("num_tokens_expanded", "k"), doc="rows sorted by expert"),
+        Buffer("weight_packed", ("num_experts", "n", "k/2"), "uint8", "e2m1 pairs, even k in the low nibble", True),
+        Buffer("weight_scale", ("num_experts", "n", "k/32"), "uint8", "e8m0: 2^(byte - 127); linear layout", True),
+        Buffer("expert_offsets", ("num_experts+1",), "int32", "first row of every group, then the number of rows"),
+    ),
+    outputs=(Buffer("y", ("num_tokens_expanded", "n")),),
+    dtypes=("bfloat16",),
+    reference=reference,
+    condition=condition,
+    error=ErrorModel(accumulate="float32", c_acc=200, c_out=1),
+    cost=cost,
+    laws={"normal": normal, "one_expert": one_expert},
+    workloads=(
+        Workload(moe_axes(1, 1, 1, 32), "bfloat16"),
+        Workload(moe_axes(0, 3, 16, 32), "bfloat16"),
+        Workload(moe_axes(5, 8, 48, 96), "bfloat16", note="fewer tokens than experts"),
+        Workload(moe_axes(67, 5, 33, 160), "bfloat16", note="odd n, k is 5 blocks"),
+        Workload(moe_axes(37, 6, 40, 96), "bfloat16", "one_expert"),
+        Workload(moe_axes(150, 3, 136, 64), "bfloat16"),
+        Workload(moe_axes(8, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 shape, gate+up, 1 token"),
+        Workload(moe_axes(512, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 shape, gate+up, 64 tokens"),
+        Workload(moe_axes(32768, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 shape, 4096 tokens"),
+    ),
+    source="OCP Microscaling Formats (MX) specification 1.0",
+    baselines=("dequantise to bfloat16 once and torch._grouped_mm",),
+)
