@@ -112,8 +112,10 @@ def _write_json(value: object) -> None:
     sys.stdout.write("\n")
 
 
-def _parser(command: str, description: str) -> argparse.ArgumentParser:
+def _parser(command: str, description: str, usage: str) -> argparse.ArgumentParser:
     import argparse
+
+    from kb import plain
 
     class Parser(argparse.ArgumentParser):
         """Reports usage errors as every other error is reported."""
@@ -121,7 +123,17 @@ def _parser(command: str, description: str) -> argparse.ArgumentParser:
         def error(self, message: str) -> NoReturn:
             raise ConfigError(message + _near_options(self, message), hint=f"kb {command} --help")
 
-    parser = Parser(prog=f"kb {command}", description=description, allow_abbrev=False)
+    def formatter(prog: str) -> argparse.HelpFormatter:
+        # Given a width, it need not import shutil to ask for one, which it would do for every argument added.
+        return argparse.HelpFormatter(prog, width=plain.terminal_width() - 2)
+
+    parser = Parser(
+        prog=f"kb {command}",
+        usage=f"kb {command} {usage}[options]",
+        description=description,
+        formatter_class=formatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--root", metavar="DIR", help="the knowledge base; else KB_ROOT, the folder above, the starter")
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -150,6 +162,16 @@ def _add_filters(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--withdrawn", action="store_true", help="show withdrawn entries as well")
 
 
+def _words_and_options(parser: argparse.ArgumentParser, argv: list[str]) -> tuple[argparse.Namespace, str]:
+    """Let words and options stand in any order; argparse's own way to do so formats the help first, which is slow."""
+    cut = argv.index("--") if "--" in argv else len(argv)
+    options, rest = parser.parse_known_args(argv[:cut])
+    unknown = [word for word in rest if word.startswith("-") and word[1:2] not in "0123456789."]
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+    return options, " ".join([*rest, *argv[cut + 1 :]])
+
+
 def _scope(connection: sqlite3.Connection, options: argparse.Namespace) -> Scope:
     from kb.retrieval import filters
 
@@ -166,12 +188,12 @@ def _scope(connection: sqlite3.Connection, options: argparse.Namespace) -> Scope
 
 
 def _search(argv: list[str]) -> int:
-    parser = _parser("search", "Search the knowledge base in the words you use.")
-    parser.add_argument("query", nargs="*", help="any words: 'nvfp4 moe grouped gemm'")
+    parser = _parser(
+        "search", "Search the knowledge base in the words you use: kb search 'nvfp4 moe grouped gemm'", "WORDS… "
+    )
     _add_filters(parser)
     parser.add_argument("--limit", type=int, default=10, metavar="N", help="most hits to print (10)")
-    options = parser.parse_intermixed_args(argv)
-    query = " ".join(options.query)
+    options, query = _words_and_options(parser, argv)
 
     def ask(connection: sqlite3.Connection) -> object:
         from kb.retrieval import retriever
@@ -191,7 +213,7 @@ def _search(argv: list[str]) -> int:
 
 
 def _list(argv: list[str]) -> int:
-    parser = _parser("list", "List the entries of the knowledge base.")
+    parser = _parser("list", "List the entries of the knowledge base.", "")
     _add_filters(parser)
     options = parser.parse_args(argv)
 
@@ -213,7 +235,7 @@ def _list(argv: list[str]) -> int:
 
 
 def _show(argv: list[str]) -> int:
-    parser = _parser("show", "Show one entry: facts, files, prose.")
+    parser = _parser("show", "Show one entry: facts, files, prose.", "ID[@VERSION] ")
     parser.add_argument("id", metavar="ID[@VERSION]", help="kernel/rmsnorm/row-per-cta, or a slug that one entry has")
     options = parser.parse_args(argv)
     name, at, version = options.id.rpartition("@")

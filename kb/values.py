@@ -10,20 +10,20 @@ from collections.abc import Mapping
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any, Self, dataclass_transform
+    from hashlib import sha256
+    from typing import Any, ClassVar, Self, dataclass_transform
 else:
+    try:
+        from _sha2 import sha256  # Python 3.12 and later
+    except ImportError:
+        try:
+            from _sha256 import sha256  # Python 3.11; hashlib would load OpenSSL first
+        except ImportError:
+            from hashlib import sha256
 
-    def dataclass_transform(**_: object) -> object:  # noqa: D103 - the one of typing is slow to import
+    def dataclass_transform(**_: object) -> object:  # the one of typing is slow to import
         return lambda decorated: decorated
 
-
-try:
-    from _sha2 import sha256  # Python 3.12 and later
-except ImportError:
-    try:
-        from _sha256 import sha256  # Python 3.11; hashlib would load OpenSSL first
-    except ImportError:
-        from hashlib import sha256
 
 __all__ = ["Frozen", "sha256"]
 
@@ -53,8 +53,8 @@ class Frozen:
         TypeError: On construction, if a field is missing, unknown or given twice.
     """
 
-    _names = ()
-    _defaults: Any = {}  # noqa: RUF012 - replaced for every subclass, never changed
+    _names: ClassVar[tuple[str, ...]] = ()
+    _defaults: ClassVar[Mapping[str, Any]] = {}
     __dataclass_fields__ = _Fields()
 
     def __init_subclass__(cls) -> None:
@@ -65,7 +65,7 @@ class Frozen:
     def __init__(self, *args: object, **kwargs: object) -> None:
         if len(args) > len(self._names):
             raise TypeError(f"{type(self).__name__} has {len(self._names)} fields, not {len(args)}")
-        given = dict(zip(self._names, args, strict=False))
+        given: dict[str, object] = dict(zip(self._names, args, strict=False))
         for name, value in kwargs.items():
             if name in given or name not in self._names:
                 raise TypeError(f"{type(self).__name__}: {name!r} is given twice or is no field")

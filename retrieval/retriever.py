@@ -77,13 +77,13 @@ def listing(connection: sqlite3.Connection, scope: Scope) -> list[dict[str, Any]
         rows = connection.execute(sql, parameters).fetchall()
     except sqlite3.Error as error:
         raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
-    if scope.devices is not None:
-        from kb import transfer
     found = []
     for row in rows:
         entry = _decoded(columns, row[: len(columns)])
         entry["transfer"] = None
         if scope.devices is not None:
+            from kb import transfer
+
             entry["transfer"] = transfer.assess(transfer.facts_of(entry["id"], json.loads(row[-1])), scope.devices).kind
         found.append(entry)
     return found
@@ -268,7 +268,7 @@ class _Search:
 
     def why(self, one: _Ranked) -> tuple[str, ...]:
         """Say why an entry is shown."""
-        device = None if self.devices is None else self.devices.label
+        device = None if self.devices is None else _short(self.devices)
         found = rank.reasons(one.candidate, device)
         matched = rank.matched(one.candidate, self.understanding)
         if not matched:
@@ -284,7 +284,9 @@ class _Search:
         if len(self.query) > MAX_CHARACTERS:
             found.append(f"only the first {MAX_CHARACTERS:,} characters of the query were read")
         if self.devices is not None and self.scope.devices is None:
-            found.append(f"the query mentions {self.devices.label}: transfer is for it; ask for another with --device")
+            found.append(
+                f"the query mentions {_short(self.devices)}: transfer is for it; ask for another with --device"
+            )
         if dropped:
             found.append(
                 f"left out, since nothing of them carries over: {', '.join(one.row['id'] for one in dropped[:5])}"
@@ -337,6 +339,11 @@ class _Search:
         return f"; did you mean {', '.join(near)}?" if near else ""
 
 
+def _short(devices: DeviceScope) -> str:
+    """Name a device as it reports itself, and a family as it was asked for."""
+    return devices.label if len(devices.members) == 1 else devices.asked
+
+
 def _named(one: _Ranked) -> str:
     return f"{one.row['id']} ({one.row['title']})"
 
@@ -356,7 +363,7 @@ def _mentioned(understanding: Understanding) -> DeviceScope | None:
             from kb import hardware
 
             try:
-                return hardware.resolve(said[0])
+                return hardware.resolve(said[0].upper().replace("_", " ") if facet == "device" else said[0])
             except DeviceUnavailableError:
                 return None
     return None
