@@ -126,10 +126,16 @@ def open_reader(file: Path) -> sqlite3.Connection:
     uri = "file:" + quote(str(file))
     # A WAL catalogue in a folder that cannot be written has no shared-memory file; nobody can write it either.
     mode = "?mode=ro" if os.access(file.parent, os.W_OK) else "?immutable=1"
+    connection = None
     try:
         connection = sqlite3.connect(uri + mode, uri=True, timeout=5.0)
         row = connection.execute(f"SELECT value FROM {META} WHERE key = 'schema'").fetchone()  # noqa: S608
     except sqlite3.Error as error:
+        if connection is not None:
+            connection.close()
+        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            message = f"{file} is locked by another process"
+            raise IndexStaleError(message, hint="wait for it to end, or end it, and try again") from error
         raise IndexStaleError(f"{file}: {error}", hint="kb index --rebuild") from error
     if row is None or row[0] != str(SCHEMA):
         connection.close()

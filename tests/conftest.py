@@ -66,7 +66,9 @@ def write_entry() -> WriteEntry:
     ) -> Path:
         folder = entries / entry_id
         folder.mkdir(parents=True, exist_ok=True)
-        text = facts if facts is not None else FACTS.format(version=version, operator=folder.parent.name)
+        text = (
+            facts if facts is not None else FACTS.format(version=version, operator=folder.parent.name.replace("-", "_"))
+        )
         (folder / "entry.toml").write_text(text, encoding="utf-8")
         (folder / "README.md").write_text(readme, encoding="utf-8")
         (folder / "kernel.py").write_text(kernel, encoding="utf-8")

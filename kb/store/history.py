@@ -151,7 +151,8 @@ def tree_at(commit: "Commit", path: str) -> "Tree | None":
 
 
 def _walk(repository: "Repo", path: str) -> "Iterator[tuple[Commit, Tree, dict[str, object]]]":
-    if not repository.head.is_valid():
+    # The reference alone: a commit that is there but cannot be read is an error, not an empty history.
+    if not repository.git.rev_parse("--verify", "--quiet", "HEAD", with_exceptions=False):
         return
     for commit in repository.iter_commits("HEAD", paths=path):
         tree = tree_at(commit, path)

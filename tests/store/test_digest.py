@@ -28,7 +28,7 @@ BASE: Mapping[str, Any] = {
 FILES = {"kernel.py": b"def run(x): return x\n"}
 
 
-def digest(files: Mapping[str, bytes] = FILES, **changes: object) -> str:
+def digest(files: Mapping[str, bytes] = FILES, **changes: Any) -> str:  # noqa: ANN401
     return entry_digest(EntryFile.model_validate({**BASE, **changes}), files)
 
 
@@ -37,7 +37,7 @@ def test_what_does_not_run_does_not_count() -> None:
         "metric": "latency_us", "value": 2.0, "unit": "us", "better": "lower", "device": "NVIDIA H200", "workload": "w",
         "source": "s",
     }  # fmt: skip
-    changes: list[dict[str, object]] = [
+    changes: list[dict[str, Any]] = [
         {"title": "Another"},
         {"summary": "Another summary."},
         {"tags": ["decode"]},
@@ -52,7 +52,7 @@ def test_what_does_not_run_does_not_count() -> None:
 
 
 def test_what_runs_counts() -> None:
-    changes: list[dict[str, object]] = [
+    changes: list[dict[str, Any]] = [
         {"entry_point": "kernel.py:go"},
         {"dtypes": ["float16"]},
         {"requires": {"arch": ["sm_90"]}},
