@@ -55,16 +55,22 @@ def compare_output(
     """
     wanted = dtype if buffer.dtype == "data" else buffer.dtype
     if type(actual) is not torch.Tensor:
-        return Comparison("wrong_dtype", None, f"{buffer.name}: a plain tensor was expected, got {type(actual).__name__}")
+        return Comparison(
+            "wrong_dtype", None, f"{buffer.name}: a plain tensor was expected, got {type(actual).__name__}"
+        )
     if tuple(actual.shape) != tuple(expected.shape):
-        return Comparison("wrong_shape", None, f"{buffer.name}: expected {tuple(expected.shape)}, got {tuple(actual.shape)}")
+        return Comparison(
+            "wrong_shape", None, f"{buffer.name}: expected {tuple(expected.shape)}, got {tuple(actual.shape)}"
+        )
     if actual.dtype != DTYPES[wanted]:
         return Comparison("wrong_dtype", None, f"{buffer.name}: expected {wanted}, got {actual.dtype}")
     if expected.numel() == 0:
         return Comparison("passed", 0.0)
     if not expected.is_floating_point():
         wrong = int((actual.cpu() != expected).sum())
-        return Comparison("passed" if wrong == 0 else "wrong_values", float(wrong), f"{wrong} of {expected.numel()} differ")
+        return Comparison(
+            "passed" if wrong == 0 else "wrong_values", float(wrong), f"{wrong} of {expected.numel()} differ"
+        )
     got = actual.cpu().to(torch.float64)
     finite = torch.isfinite(expected)
     same = torch.where(finite, torch.isfinite(got), (got == expected) | (got.isnan() & expected.isnan()))
@@ -74,7 +80,9 @@ def compare_output(
     limit = bound(error, safe, safe.abs() if scale is None else torch.nan_to_num(scale), dtype=wanted)
     ratio = torch.where(finite, (got - expected).abs() / limit, torch.zeros_like(expected))
     worst = float(ratio.max())
-    return Comparison("passed" if worst <= 1.0 else "wrong_values", worst, f"{buffer.name}: worst error {worst:.3g} bounds")
+    return Comparison(
+        "passed" if worst <= 1.0 else "wrong_values", worst, f"{buffer.name}: worst error {worst:.3g} bounds"
+    )
 
 
 def compare_call(operator: Operator, arguments: Arguments, actual: object, *, dtype: str) -> tuple[Comparison, ...]:

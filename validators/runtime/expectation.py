@@ -1,0 +1,113 @@
+"""What is expected of every case: computed by the reference worker, held by the judge alone."""
+
+import contextlib
+import json
+import shutil
+import subprocess
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kb.validators.operators.spec import DTYPES
+from kb.validators.runtime.plan import Plan
+from kb.validators.runtime.worker import JudgeError, boot_command
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One case."""
+
+    arguments: tuple[dict[str, Any], ...]
+    """``{"value": …}`` or ``{"tensor": {dtype, shape, strides}, "data": bytes}``."""
+    outputs: tuple[torch.Tensor, ...]
+    """float64 or exact."""
+    scales: tuple[torch.Tensor | None, ...]
+
+
+class Expectation:
+    """All cases, read from the reference worker's files on demand."""
+
+    def __init__(self, folder: Path) -> None:
+        self._rows = json.loads((folder / "values.json").read_text(encoding="utf-8"))
+        file = folder / "values.bin"
+        empty = file.stat().st_size == 0
+        self._data = np.zeros(0, np.uint8) if empty else np.memmap(file, np.uint8, mode="r")
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def bytes_of(self, placed: dict[str, Any]) -> bytes:
+        """Return the bytes of one buffer."""
+        return bytes(self._data[placed["offset"] : placed["offset"] + placed["size_bytes"]])
+
+    def _tensor(self, placed: dict[str, Any]) -> torch.Tensor:
+        dtype = DTYPES[placed["dtype"]]
+        if placed["size_bytes"] == 0:
+            return torch.empty(placed["shape"], dtype=dtype)
+        flat = torch.frombuffer(bytearray(self.bytes_of(placed)), dtype=torch.uint8).view(dtype)
+        return torch.as_strided(flat, placed["shape"], placed["strides"])
+
+    def case(self, index: int) -> Expected:
+        """Return one case by its index in the plan."""
+        row = self._rows[index]
+        arguments = tuple(
+            {"tensor": one["tensor"], "data": self.bytes_of(one["tensor"])}
+            if "tensor" in one
+            else {"value": one["value"]}
+            for one in row["arguments"]
+        )
+        return Expected(
+            arguments=arguments,
+            outputs=tuple(self._tensor(one) for one in row["expected"]),
+            scales=tuple(None if one is None else self._tensor(one) for one in row["scales"]),
+        )
+
+    def argument_bytes(self, index: int) -> int:
+        """Return how much memory the inputs of one case need, in bytes, alignment left out."""
+        return sum(one["tensor"]["size_bytes"] for one in self._rows[index]["arguments"] if "tensor" in one)
+
+
+class ReferenceWorker:
+    """The trusted process; started early, used once."""
+
+    def __init__(self, operator: str) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="kb-reference-"))
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+            boot_command("kb.validators.runtime.reference", operator, str(self.folder)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def compute(self, plan: Plan, *, limit_s: float) -> Expectation:
+        """Hand over the plan, wait for the values, and see the worker off.
+
+        Raises:
+            JudgeError: The reference failed or took too long; the candidate is not to blame.
+        """
+        timer = threading.Timer(limit_s, self._process.kill)
+        timer.start()
+        try:
+            _, errors = self._process.communicate(json.dumps(plan.to_json()) + "\n")
+        finally:
+            timer.cancel()
+        if self._process.returncode != 0:
+            raise JudgeError(
+                f"the reference of {plan.operator} failed: {errors.strip()[-500:]}",
+                "this is a fault of the operator's spec",
+            )
+        return Expectation(self.folder)
+
+    def end(self) -> None:
+        """End the process if it still runs, and remove its folder."""
+        if self._process.poll() is None:
+            self._process.kill()
+        with contextlib.suppress(OSError, ValueError):
+            self._process.communicate(timeout=5)
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""What the judge says: verdict, reason codes, cases, layers. Frozen values; JSON on request."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+ACCEPTED, REJECTED, NEEDS_REVIEW = "accepted", "rejected", "needs_review"
+
+REASONS: Mapping[str, str] = {
+    "wrong_values": "a result differs from the float64 reference by more than the operator's error bound",
+    "wrong_shape": "a result has another shape, or there are too many or too few results",
+    "wrong_dtype": "a result has another dtype, or is no plain tensor",
+    "build_failed": "the candidate cannot be loaded",
+    "crashed": "the candidate raised, or its process ended",
+    "timed_out": "the candidate did not answer in time",
+    "memory_limit": "the candidate used more memory than it may",
+    "disk_limit": "the candidate wrote more than it may",
+    "input_changed": "the candidate wrote to its inputs",
+    "aliases_input": "a result shares memory with an input",
+    "late_write": "a result changed after run had returned",
+    "lazy_result": "a result is not a plain tensor but a subclass or a wrapper",
+    "busy_after_return": "the process went on computing after run had returned",
+    "wrote_files": "the candidate left files behind",
+    "forged_protocol": "the worker sent something that is no message of the protocol",
+    "forbidden_call": "the candidate tried a system call that it has no use for",
+    "changed_environment": "the candidate changed process-wide state or replaced a function of its host",
+    "idle_kernel": "a kernel of the candidate's own can be left out without changing the result",
+    "fallback_hides_kernel": "a kernel's path always fails or can fail, and a fallback does the work",
+    "static_finding": "the source has a construct that deserves a look",
+    "exited": "the worker's process ended by itself",
+}
+"""Reason codes and what they mean."""
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One call of the candidate."""
+
+    axes: Mapping[str, int]
+    dtype: str
+    law: str
+    contents: str
+    verdict: str
+    """``passed``, ``wrong_shape``, ``wrong_dtype``, ``wrong_values``, ``crashed``, ``timed_out`` or ``cheated``."""
+    max_normalised: float | None = None
+    """Worst error over its bound, over all outputs; at most 1 passes."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that the judge says of one candidate."""
+
+    operator: str
+    verdict: str
+    reasons: tuple[str, ...]
+    details: tuple[str, ...]
+    """One line a reason, in words."""
+    cases: tuple[CaseResult, ...]
+    source_sha256: str
+    plan_sha256: str | None
+    master_seed: str | None
+    """Hexadecimal; revealed after the run."""
+    sandbox: Mapping[str, Any]
+    blocked: tuple[str, ...]
+    """System calls that the candidate tried and was refused."""
+    findings: tuple[Mapping[str, Any], ...]
+    """What the syntax tree shows; never decides alone."""
+    delegates: tuple[str, ...]
+    """Library calls that do some of the work; legal, and said."""
+    ghosts: Mapping[str, Any]
+    output: str
+    """Tail of what the candidate printed, escaped."""
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values."""
+        return asdict(self)
+
+
+def escaped(text: str, limit: int) -> str:
+    """Make foreign text safe to show: bounded, one line, no control or invisible characters."""
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] if c != "\n" else "\\n" for c in text[: 4 * limit])
+    return shown[:limit] + ("…" if len(shown) > limit or len(text) > 4 * limit else "")

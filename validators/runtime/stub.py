@@ -1,0 +1,166 @@
+"""The candidate worker: a byte pump. It loads the candidate, hands it tensors, and sends back bytes.
+
+It holds no seed, no expectation, no tolerance, no clock and no verdict. Whatever a candidate does to this process, it
+can only change the bytes that it hands over, and those are compared elsewhere.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import mmap
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from kb.validators.runtime import breakout, environment, ghosts, sandbox, wire
+
+
+def main() -> None:
+    """Enter the sandbox, prove it, then serve the judge until it hangs up."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    memory = mmap.mmap(int(sys.argv[2]), 0)
+    for descriptor in range(3, 256):
+        if descriptor != channel.fileno():
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+    order = wire.receive(channel, limit_s=60)
+    os.chdir(order["folder"])
+    _preload(triton=order["triton"])
+    limits = sandbox.Limits(**order["limits"])
+    layers = sandbox.enter(write=[Path(order["cache"])], read=[Path(order["folder"])], limits=limits, channel=channel)
+    breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
+    # The judge's own modules leave the table, so that a candidate does not meet them by accident.
+    for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
+        del sys.modules[name]
+    wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
+    _serve(channel, memory, Path(order["folder"]) / order["file"], order["function"])
+
+
+def _preload(*, triton: bool) -> None:
+    """Import the toolchain before the sandbox counts attempts; its own probing is not the candidate's."""
+    import torch
+
+    torch.set_num_threads(max(1, min(2, os.cpu_count() or 1)))
+    torch.zeros(2, 2) @ torch.zeros(2, 2)
+    torch.zeros(1, dtype=torch.bfloat16).to(torch.float8_e4m3fn)
+    if triton:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("triton.language")
+
+
+class _Session:
+    """What lives between two messages."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.memory = memory
+        self.module: ModuleType | None = None
+        self.run: Callable[..., object] | None = None
+        self.tensors: dict[str, Any] = {}
+        self.last: list[Any] = []
+        self.offset = 0
+        self.before: dict[str, str] = {}
+
+
+def _serve(channel: socket.socket, memory: mmap.mmap, file: Path, function: str) -> None:
+    session = _Session(memory)
+    handlers: dict[str, Callable[[_Session, dict[str, Any]], dict[str, Any]]] = {
+        "load": lambda s, _: _load(s, file, function),
+        "call": _call,
+        "again": lambda s, _: {"outputs": _hand_over(s)},
+        "state": lambda s, _: {"changed": environment.changes(s.before, environment.snapshot())},
+        "ghosts": lambda s, _: {"names": ghosts.candidates(s.module)},
+        "trace": lambda s, _: ghosts.trace(s.module),
+        "reached": lambda s, _: ghosts.reached(s.module),
+        "haunt": lambda s, m: _haunt(s, m, function),
+    }
+    while True:
+        message = wire.receive(channel, limit_s=None)
+        if message["op"] == "bye":
+            return
+        try:
+            reply = handlers[message["op"]](session, message)
+        except BaseException as error:  # noqa: BLE001 - whatever a candidate raises becomes a verdict of the judge
+            reply = {"error": {"type": type(error).__name__[:80], "message": str(error)[:2000]}}
+        with contextlib.suppress(BaseException):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        wire.send(channel, reply)
+
+
+def _load(session: _Session, file: Path, function: str) -> dict[str, Any]:
+    session.before = environment.snapshot()
+    spec = importlib.util.spec_from_file_location("candidate", file)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{file.name} cannot be imported")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["candidate"] = module
+    spec.loader.exec_module(module)
+    session.module = module
+    session.run = getattr(module, function)
+    if not callable(session.run):
+        raise TypeError(f"{function} is not callable")
+    return {"loaded": True}
+
+
+def _haunt(session: _Session, message: dict[str, Any], function: str) -> dict[str, Any]:
+    ghosts.haunt(session.module, message["name"])
+    session.run = getattr(session.module, function)
+    return {}
+
+
+def _call(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
+    if session.run is None:
+        raise RuntimeError("no candidate is loaded")
+    arguments = [_argument(session, one) for one in message["arguments"]]
+    session.offset = message["offset"]
+    session.last = []
+    result = session.run(*arguments)
+    session.last = list(result) if isinstance(result, (tuple, list)) else [result]
+    return {"outputs": _hand_over(session)}
+
+
+def _argument(session: _Session, given: dict[str, Any]) -> object:
+    """Return a number, or the tensor that looks at a place in the arena: the same object for the same place."""
+    import torch
+
+    if "value" in given:
+        return given["value"]
+    key = str(given)
+    if key not in session.tensors:
+        place = given["tensor"]
+        dtype = getattr(torch, place["dtype"])
+        if place["size_bytes"] == 0:
+            session.tensors[key] = torch.empty_strided(place["shape"], place["strides"], dtype=dtype)
+        else:
+            view = memoryview(session.memory)[place["offset"] : place["offset"] + place["size_bytes"]]
+            flat = torch.frombuffer(view, dtype=torch.uint8).view(dtype)
+            session.tensors[key] = torch.as_strided(flat, place["shape"], place["strides"])
+    return session.tensors[key]
+
+
+def _hand_over(session: _Session) -> list[dict[str, Any]]:
+    """Copy every result's bytes into the arena and say what they claim to be."""
+    import torch
+
+    described: list[dict[str, Any]] = []
+    offset = session.offset
+    for one in session.last[:16]:
+        if not isinstance(one, torch.Tensor):
+            described.append({"plain": False, "type": type(one).__name__[:80]})
+            continue
+        claims: dict[str, Any] = {"plain": type(one) is torch.Tensor, "type": type(one).__name__[:80]}
+        flat = one.detach().cpu().contiguous().reshape(-1)
+        data = bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+        claims.update(dtype=str(flat.dtype).removeprefix("torch."), shape=list(one.shape), device=one.device.type)
+        claims.update(offset=offset, size_bytes=len(data))
+        if offset + len(data) <= len(session.memory):
+            session.memory[offset : offset + len(data)] = data
+        else:
+            claims["too_large"] = True
+        offset += (len(data) + 255) // 256 * 256
+        described.append(claims)
+    return described

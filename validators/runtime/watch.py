@@ -1,0 +1,64 @@
+"""The judge's end of seccomp user notification: every refused system call is seen before it is refused."""
+
+import errno
+import fcntl
+import os
+import select
+import struct
+import threading
+
+from kb.validators.runtime import syscalls
+
+_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_NOTIFICATION = struct.Struct("=QIIiIQ6Q")
+_RESPONSE = struct.Struct("=QqiI")
+
+
+class Watcher:
+    """Answers every notification with EPERM and remembers the name, on a thread of its own."""
+
+    def __init__(self, listener: int) -> None:
+        self._listener = listener
+        self._names: list[str] = []
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._serve, name="kb-seccomp", daemon=True)
+        self._thread.start()
+
+    def take(self) -> list[str]:
+        """Return the calls refused since the last ``take``, in order, at most a thousand."""
+        with self._lock:
+            names, self._names = self._names, []
+        return names
+
+    def close(self) -> None:
+        """Wait for the thread, which ends when the worker has."""
+        self._thread.join(timeout=5)
+
+    def _serve(self) -> None:
+        poller = select.poll()
+        poller.register(self._listener, select.POLLIN)
+        try:
+            while True:
+                events = poller.poll(1000)
+                if any(event & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, event in events):
+                    return
+                if events and not self._answer():
+                    return
+        finally:
+            os.close(self._listener)
+
+    def _answer(self) -> bool:
+        buffer = bytearray(_NOTIFICATION.size)
+        try:
+            fcntl.ioctl(self._listener, _RECEIVE, buffer)
+        except OSError as error:
+            return error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN)
+        identity, _pid, _flags, number, *_ = _NOTIFICATION.unpack(bytes(buffer))
+        with self._lock:
+            if len(self._names) < 1000:
+                self._names.append(syscalls.name_of(number))
+        try:
+            fcntl.ioctl(self._listener, _SEND, bytearray(_RESPONSE.pack(identity, 0, -errno.EPERM, 0)))
+        except OSError as error:
+            return error.errno in (errno.ENOENT, errno.EINTR)
+        return True
