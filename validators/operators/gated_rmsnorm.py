@@ -55,7 +55,7 @@ def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Argu
     assert isinstance(gate, torch.Tensor)
     flat = gate.reshape(axes["num_tokens"], -1)
     wide = torch.cat([torch.zeros_like(flat), flat], dim=1)
-    return x, wide[:, flat.shape[1] :].unflatten(1, (axes["num_heads"], axes["head_dim"])), weight, eps
+    return x, wide[:, flat.shape[1] :].view(gate.shape), weight, eps
 
 
 SPEC = Operator(

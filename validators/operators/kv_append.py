@@ -67,8 +67,8 @@ def prefill(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     k, v, k_cache, v_cache = _drawn(axes, dtype, generator)
     pages = torch.randperm(axes["num_pages"], generator=generator)
     running = (pages[:, None] * axes["page_size"] + torch.arange(axes["page_size"])).flatten()[: axes["num_tokens"]]
-    k, v = torch.cat([k, v], dim=1).split(axes["num_kv_heads"], dim=1)
-    return k, v, k_cache, v_cache, running
+    both = torch.cat([k, v], dim=1)
+    return both[:, : axes["num_kv_heads"]], both[:, axes["num_kv_heads"] :], k_cache, v_cache, running
 
 
 _AXES = ("num_tokens", "num_kv_heads", "head_dim", "num_pages", "page_size")

@@ -73,12 +73,12 @@ def cos_sin_table(axes: Axes) -> torch.Tensor:
 def fused_qkv(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Random positions; q and k are views into one [num_tokens, (q + k + v heads) * head_dim] projection."""
     tokens, dim = axes["num_tokens"], axes["head_dim"]
-    widths = [axes["num_heads"] * dim, axes["num_kv_heads"] * dim, axes["num_kv_heads"] * dim]
+    heads, kv_heads = axes["num_heads"], axes["num_kv_heads"]
     scale = torch.exp2(torch.randint(-2, 3, (tokens, 1), generator=generator).to(torch.float32))
-    qkv = (torch.randn(tokens, sum(widths), generator=generator) * scale).to(DTYPES[dtype])
-    q, k, _ = qkv.split(widths, dim=1)
+    flat = (torch.randn(tokens, (heads + 2 * kv_heads) * dim, generator=generator) * scale).to(DTYPES[dtype])
+    qkv = flat.view(tokens, heads + 2 * kv_heads, dim)
     positions = torch.randint(0, axes["max_position"], (tokens,), generator=generator)
-    return q.unflatten(1, (-1, dim)), k.unflatten(1, (-1, dim)), cos_sin_table(axes), positions
+    return qkv[:, :heads], qkv[:, heads : heads + kv_heads], cos_sin_table(axes), positions
 
 
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:

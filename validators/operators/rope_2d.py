@@ -29,7 +29,7 @@ def _angles(cos_sin: torch.Tensor, width: int, num_tokens: int) -> torch.Tensor:
 
 def _pairs(x: torch.Tensor) -> torch.Tensor:
     """Return x as complex128 [batch, tokens, heads, head_dim/2], element 2p real, 2p + 1 imaginary."""
-    return torch.view_as_complex(x.to(torch.float64).unflatten(-1, (-1, 2)).contiguous())
+    return torch.view_as_complex(x.to(torch.float64).reshape(*x.shape[:-1], x.shape[-1] // 2, 2))
 
 
 def rotate(x: torch.Tensor, cos_sin: torch.Tensor, width: int) -> torch.Tensor:
@@ -73,10 +73,9 @@ def table_of(axes: Axes) -> torch.Tensor:
 
 def fused_qkv(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Images of scale 1; q and k are views into one [batch, tokens, 3 * num_heads * head_dim] projection."""
-    tokens, width = axes["height"] * axes["width"], axes["num_heads"] * axes["head_dim"]
-    qkv = torch.randn(axes["batch_size"], tokens, 3 * width, generator=generator).to(DTYPES[dtype])
-    q, k, _ = qkv.unflatten(2, (3 * axes["num_heads"], axes["head_dim"])).split(axes["num_heads"], dim=2)
-    return q, k, table_of(axes), axes["width"]
+    tokens, heads = axes["height"] * axes["width"], axes["num_heads"]
+    qkv = torch.randn(axes["batch_size"], tokens, 3 * heads, axes["head_dim"], generator=generator).to(DTYPES[dtype])
+    return qkv[:, :, :heads], qkv[:, :, heads : 2 * heads], table_of(axes), axes["width"]
 
 
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
