@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 
-from kb.errors import ConfigError, IndexStaleError, KbError
+from kb.errors import ConfigError, EntryNotFoundError, IndexStaleError, KbError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -277,6 +277,11 @@ def _with_catalogue(asked: str | None, use: Callable[[sqlite3.Connection], objec
             connection.close()
             connection = _opened(_index(root, rebuild=True))
             answer = use(connection)
+    except EntryNotFoundError:
+        # What was looked for may be among what the index lacks.
+        _warn(connection)
+        raise
+    else:
         _warn(connection)
         return answer
     finally:
