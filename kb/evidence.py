@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kb.hardware import DeviceScope
-    from kb.transfer import Transfer
+    from kb.models.facts import Transfer
 
 
 def standing(

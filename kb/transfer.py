@@ -18,9 +18,10 @@ from collections.abc import Mapping, Sequence
 
 from kb import hardware
 from kb.hardware import Device, DeviceScope
-from kb.models.facts import EntryFacts, Limit
-from kb.models.vocabulary import RUNNABLE, TRANSFER
-from kb.values import Frozen
+from kb.models.facts import EntryFacts, Limit, Transfer
+from kb.models.vocabulary import TRANSFER
+
+__all__ = ["Transfer", "assess", "facts_of"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,19 +39,6 @@ _MATRIX_UNIT = {
 }  # fmt: skip
 
 _FNUZ = {"float8_e4m3fn": "float8_e4m3fnuz", "float8_e5m2": "float8_e5m2fnuz"}
-
-
-class Transfer(Frozen):
-    """A transfer class and why."""
-
-    kind: str
-    """One of ``vocabulary.TRANSFER``."""
-    reasons: tuple[str, ...] = ()
-
-    @property
-    def runnable(self) -> bool:
-        """True if the entry's own code runs on the device."""
-        return self.kind in RUNNABLE
 
 
 def assess(facts: EntryFacts, scope: DeviceScope, *, axes: Mapping[str, int] | None = None) -> Transfer:

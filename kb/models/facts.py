@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from kb.models.vocabulary import RUNNABLE
 from kb.values import Frozen
 
 _NO_LIMITS: Mapping[str, "Limit"] = MappingProxyType({})
@@ -59,3 +60,16 @@ class Standing(Frozen):
     device: str | None = None
     """Where the evidence was made; None if the claim names no device."""
     reasons: tuple[str, ...] = ()
+
+
+class Transfer(Frozen):
+    """A transfer class and why."""
+
+    kind: str
+    """One of ``vocabulary.TRANSFER``."""
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def runnable(self) -> bool:
+        """True if the entry's own code runs on the device."""
+        return self.kind in RUNNABLE
