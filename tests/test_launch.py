@@ -3,8 +3,10 @@
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ REPOSITORY = Path(__file__).parent.parent
 
 ENTRY = """schema = 1
 version = 3
-title = "RMSNorm \\u001b[31min red"
+title = "RMSNorm, one row"
 summary = "Keeps the row in registers, so x is read once."
 outcome = "works"
 operator = "rmsnorm"
@@ -55,7 +57,7 @@ def root(tmp_path: Path) -> Path:
     folder = tmp_path / "base" / "entries" / "kernel" / "rmsnorm" / "row"
     folder.mkdir(parents=True)
     (folder / "entry.toml").write_text(ENTRY, encoding="utf-8")
-    (folder / "README.md").write_text("# Row\n\n\x1b]0;title\x07 prose\n", encoding="utf-8")
+    (folder / "README.md").write_text("# Row\n\nProse.\n", encoding="utf-8")
     (folder / "kernel.py").write_text("def run(x):\n    return x\n", encoding="utf-8")
     # An entry as old as any real one; a file of this very instant could change unseen, so it is looked at again.
     for file in folder.iterdir():
@@ -107,6 +109,14 @@ def test_show_prints_facts_files_and_prose(root: Path, capsys: pytest.CaptureFix
 def test_stored_escapes_do_not_reach_the_terminal(
     root: Path, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
+    launch.main(["list", "--root", str(root)])
+    with closing(sqlite3.connect(root / ".kb/catalogue.db")) as connection:
+        # Checks refuse such an entry; a catalogue could still come from elsewhere.
+        connection.execute(
+            "UPDATE entry SET title = ?, summary = ?, readme = ?", ("\x1b[31mred", "\x9b1m", "\x1b]0;t\x07")
+        )
+        connection.commit()
+    capsys.readouterr()
     for extra in ([], ["--json"]):
         assert launch.main([*command, "--root", str(root), *extra]) == 0
         out = capsys.readouterr().out
@@ -144,11 +154,9 @@ def test_a_corrupt_catalogue_heals(root: Path, capsys: pytest.CaptureFixture[str
 
 def test_damage_inside_a_catalogue_that_opens_heals(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answered(capsys, "search", "rmsnorm", "--root", root)
-    import sqlite3
-
-    with sqlite3.connect(root / ".kb/catalogue.db") as connection:
+    with closing(sqlite3.connect(root / ".kb/catalogue.db")) as connection:
         connection.execute("DROP TABLE lexicon")
-    connection.close()
+        connection.commit()
     assert answered(capsys, "search", "rmsnorm", "--root", root)["hits"]
 
 

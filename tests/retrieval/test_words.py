@@ -1,0 +1,44 @@
+"""Text is cut the same way everywhere."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kb.retrieval import words
+
+ANYTHING = st.text(st.characters(codec=None))
+"""Lone surrogates included, as a shell can hand them over."""
+
+
+def test_names_and_numbers_stay_whole() -> None:
+    assert words.compounds("sm_90, split-k: qwen3.6-35b e2m1 3.6 tokens/s") == [
+        "sm_90", "split-k", "qwen3.6-35b", "e2m1", "3.6", "tokens/s",
+    ]  # fmt: skip
+
+
+def test_spellings_of_a_phrase_have_one_normal_form() -> None:
+    assert {words.normal(spelling) for spelling in ("Split-K", "split_k", "SPLIT  K", "split/k")} == {"split k"}
+
+
+def test_a_canonical_word_is_one_token() -> None:
+    assert words.token("sam3.1") == "sam3_1"
+    assert words.token("qwen3.6-35b-a3b") == "qwen3_6_35b_a3b"
+
+
+def test_the_longest_phrase_wins_and_phrases_do_not_overlap() -> None:
+    table = dict.fromkeys(["moe", "grouped gemm", "moe grouped gemm", "gemm"], 1)
+    found = words.longest(["fast", "moe", "grouped", "gemm", "gemm"], table)
+    assert [(start, length, phrase) for start, length, phrase, _ in found] == [
+        (1, 3, "moe grouped gemm"),
+        (4, 1, "gemm"),
+    ]
+
+
+def test_a_plural_is_found_by_its_singular() -> None:
+    assert [phrase for *_, phrase, _ in words.longest(["grouped", "gemms"], {"grouped gemm": 1})] == ["grouped gemm"]
+
+
+@given(ANYTHING)
+def test_any_text_can_be_cut_and_the_normal_form_is_stable(text: str) -> None:
+    normal = words.normal(text)
+    assert words.normal(normal) == normal
+    normal.encode("utf-8")
