@@ -8,7 +8,8 @@ import triton.language as tl
 @triton.jit
 def _gemm_skinny(
     a_ptr, b_ptr, y_ptr, M, N, K, k_per_split, stride_a, stride_b,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN: tl.constexpr, CPU: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SWAP: tl.constexpr, EVEN: tl.constexpr,
+    CPU: tl.constexpr,
 ):
     cols = tl.program_id(0) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows = tl.program_id(1) * BLOCK_M + tl.arange(0, BLOCK_M)
@@ -17,7 +18,10 @@ def _gemm_skinny(
     row = tl.minimum(rows, M - 1).to(tl.int64)
     a_ptrs = a_ptr + row[:, None] * stride_a + k[None, :]
     b_ptrs = b_ptr + k[:, None].to(tl.int64) * stride_b + cols[None, :]
-    acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    if SWAP:
+        acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    else:
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for start_k in range(0, k_per_split, BLOCK_K):
         if EVEN:
             a = tl.load(a_ptrs)
@@ -28,11 +32,16 @@ def _gemm_skinny(
             b = tl.load(b_ptrs, mask=(k[:, None] < left) & (cols[None, :] < N), other=0.0)
         if CPU:  # Triton's interpreter keeps bfloat16 as raw 16-bit integers and would multiply those.
             a, b = a.to(tl.float32), b.to(tl.float32)
-        acc = tl.dot(tl.trans(b), tl.trans(a), acc, input_precision="ieee")
+        if SWAP:
+            acc = tl.dot(tl.trans(b), tl.trans(a), acc, input_precision="ieee")
+        else:
+            acc = tl.dot(a, b, acc, input_precision="ieee")
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K * stride_b
+    if SWAP:
+        acc = tl.trans(acc)
     y_ptrs = y_ptr + (split.to(tl.int64) * M + rows[:, None]) * N + cols[None, :]
-    tl.store(y_ptrs, tl.trans(acc).to(y_ptr.dtype.element_ty), mask=(rows[:, None] < M) & (cols[None, :] < N))
+    tl.store(y_ptrs, acc.to(y_ptr.dtype.element_ty), mask=(rows[:, None] < M) & (cols[None, :] < N))
 
 
 @triton.jit
@@ -66,9 +75,11 @@ def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     k_per_split = triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
     splits = triton.cdiv(k, k_per_split)
     part = y if splits == 1 else torch.empty((splits, m, n), dtype=torch.float32, device=a.device)
+    # wgmma and tcgen05 pad the left side to 64 or 128 rows, so the wide operand goes there; mma.sync pads both sides alike.
+    swap = a.dtype != torch.float32 and (not a.is_cuda or torch.cuda.get_device_capability(a.device)[0] in (9, 10))
     _gemm_skinny[(triton.cdiv(n, block_n), triton.cdiv(m, block_m), splits)](
         a, b, part, m, n, k, k_per_split, a.stride(0), b.stride(0), BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k,
-        EVEN=k % k_per_split == 0 and n % block_n == 0, CPU=not a.is_cuda, num_warps=4, num_stages=4,
+        SWAP=swap, EVEN=k % k_per_split == 0 and n % block_n == 0, CPU=not a.is_cuda, num_warps=4, num_stages=4,
     )
     if splits > 1:
         _add_splits[(triton.cdiv(m * n, 512),)](part, y, m * n, SPLITS=splits, BLOCK=512, num_warps=4)

@@ -8,7 +8,8 @@ import triton.language as tl
 @triton.jit
 def _gemm_fp8_block(
     a_ptr, b_ptr, a_scale_ptr, b_scale_ptr, y_ptr, M, N, K, k_blocks, blocks_per_split,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, EVEN_K: tl.constexpr, CPU: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, GROUP: tl.constexpr, SWAP: tl.constexpr, EVEN_K: tl.constexpr,
+    CPU: tl.constexpr,
 ):
     m_tiles, n_tiles = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
     pid = tl.program_id(0)
@@ -27,7 +28,11 @@ def _gemm_fp8_block(
     a_scale_ptrs = a_scale_ptr + row * k_blocks
     # BLOCK_N divides 128: one weight scale serves the whole tile in each step.
     b_scale_row = b_scale_ptr + (n_tile * BLOCK_N // 128) * k_blocks
-    acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    # Few rows: weights go left, so that rows pad to 16. Many rows: x goes left, so that a thread owns few row scales.
+    if SWAP:
+        acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    else:
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for block in range(first, tl.minimum(first + blocks_per_split, k_blocks)):
         if EVEN_K:
             a = tl.load(a_ptrs)
@@ -39,11 +44,16 @@ def _gemm_fp8_block(
         scale = tl.load(a_scale_ptrs + block) * tl.load(b_scale_row + block)
         if CPU:  # Triton's interpreter would multiply the raw bytes.
             a, b = a.to(tl.float32), b.to(tl.float32)
-        acc += tl.dot(b, tl.trans(a), input_precision="ieee") * scale[None, :]
+        if SWAP:
+            acc += tl.dot(b, tl.trans(a), input_precision="ieee") * scale[None, :]
+        else:
+            acc += tl.dot(a, tl.trans(b), input_precision="ieee") * scale[:, None]
         a_ptrs += 128
         b_ptrs += 128
+    if SWAP:
+        acc = tl.trans(acc)
     y_ptrs = y_ptr + (split.to(tl.int64) * M + rows[:, None]) * N + cols[None, :]
-    tl.store(y_ptrs, tl.trans(acc).to(y_ptr.dtype.element_ty), mask=(rows[:, None] < M) & (cols[None, :] < N))
+    tl.store(y_ptrs, acc.to(y_ptr.dtype.element_ty), mask=(rows[:, None] < M) & (cols[None, :] < N))
 
 
 @triton.jit
@@ -84,7 +94,7 @@ def run(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.
     part = y if splits == 1 else torch.empty((splits, m, n), dtype=torch.float32, device=a.device)
     _gemm_fp8_block[(tiles, splits)](
         a, b, a_scale, b_scale, part, m, n, k, k_blocks, blocks_per_split, BLOCK_M=block_m, BLOCK_N=block_n, GROUP=8,
-        EVEN_K=k % 128 == 0, CPU=not a.is_cuda, num_warps=warps, num_stages=4,
+        SWAP=block_m < 64, EVEN_K=k % 128 == 0, CPU=not a.is_cuda, num_warps=warps, num_stages=4,
     )
     if splits > 1:
         _add_splits[(triton.cdiv(m * n, 512),)](part, y, m * n, SPLITS=splits, BLOCK=512, num_warps=4)

@@ -109,7 +109,7 @@ def run(
     packed = weight_packed.contiguous().view(torch.int8)
     scale = weight_scale.contiguous().view(torch.uint8)
     block_m = min(128, max(16, triton.next_power_of_2(num_tokens // num_experts)))
-    block_n, block_k, warps, stages = (64, 256, 4, 4) if block_m <= 32 else (128, 64, 8, 4)
+    block_n, block_k, warps, stages = (64, 128, 4, 6) if block_m <= 32 else (128, 64, 8, 4)
     # A group of c rows has ceil(c / block_m) tiles: over all groups at most this many, whatever the routing.
     tiles = min(num_tokens, num_tokens // block_m + min(num_experts, num_tokens))
     _moe_nvfp4[(tiles * triton.cdiv(n, block_n),)](

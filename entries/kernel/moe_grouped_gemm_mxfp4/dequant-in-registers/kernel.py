@@ -1,0 +1,118 @@
+"""MoE grouped GEMM with MXFP4 weights decoded in registers; weights are the left operand of the matrix unit."""
+
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _find_tile(offsets_ptr, tile, num_experts, BLOCK_M: tl.constexpr, BLOCK_E: tl.constexpr):
+    # Groups are cut into tiles of BLOCK_M rows; find the expert of this tile, its first row and the end of its group.
+    e = tl.arange(0, BLOCK_E)
+    low = tl.load(offsets_ptr + e, mask=e < num_experts, other=0)
+    high = tl.load(offsets_ptr + e + 1, mask=e < num_experts, other=0)
+    after = tl.cumsum((high - low + BLOCK_M - 1) // BLOCK_M, axis=0)
+    expert = tl.sum((after <= tile).to(tl.int32), axis=0)
+    first_tile = tl.max(tl.where(after <= tile, after, 0), axis=0)
+    mine = e == expert
+    start = tl.sum(tl.where(mine, low, 0), axis=0) + (tile - first_tile) * BLOCK_M
+    return expert, start, tl.sum(tl.where(mine, high, 0), axis=0)
+
+
+@triton.jit
+def _e2m1_times(bits, scale, dtype: tl.constexpr):
+    # bits: sign at 31, exponent and mantissa of e2m1 at 24..22, which as a float32 is the value times 2^-126.
+    return (bits.to(tl.float32, bitcast=True) * scale).to(dtype)
+
+
+@triton.jit
+def _dot(a, b, acc, CPU: tl.constexpr):
+    if CPU:  # Triton's interpreter keeps bfloat16 as raw 16-bit integers and would multiply those.
+        a, b = a.to(tl.float32), b.to(tl.float32)
+    return tl.dot(a, b, acc, input_precision="ieee")
+
+
+@triton.jit
+def _moe_mxfp4(
+    x_ptr, packed_ptr, scale_ptr, offsets_ptr, y_ptr, num_experts, N, K, packed_stride, scale_stride,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_E: tl.constexpr, EVEN_K: tl.constexpr,
+    CPU: tl.constexpr,
+):
+    n_tiles = tl.cdiv(N, BLOCK_N)
+    tile = tl.program_id(0) // n_tiles
+    expert, start, end = _find_tile(offsets_ptr, tile, num_experts, BLOCK_M, BLOCK_E)
+    if expert >= num_experts:
+        return
+    MASK: tl.constexpr = -2118123520  # 0x81C00000
+    dtype: tl.constexpr = x_ptr.dtype.element_ty
+    cols = (tl.program_id(0) % n_tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
+    rows = start + tl.arange(0, BLOCK_M)
+    # Rows beyond the edge repeat the last valid one, so that no load needs a mask in the row direction.
+    weight_row = expert.to(tl.int64) * N + tl.minimum(cols, N - 1)
+    token_row = tl.minimum(rows, end - 1).to(tl.int64)
+    pair = tl.arange(0, BLOCK_K // 2)
+    block = tl.arange(0, BLOCK_K // 32)
+    k = tl.arange(0, BLOCK_K)
+    packed_ptrs = packed_ptr + weight_row[:, None] * packed_stride + pair[None, :]
+    scale_ptrs = scale_ptr + weight_row[:, None] * scale_stride + block[None, :]
+    x_ptrs = x_ptr + token_row[:, None] * K + k[None, :]
+    acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    for start_k in range(0, K, BLOCK_K):
+        if EVEN_K:
+            v = tl.load(packed_ptrs).to(tl.int32)
+            s = tl.load(scale_ptrs)
+            x = tl.load(x_ptrs)
+        else:
+            v = tl.load(packed_ptrs, mask=pair[None, :] < packed_stride - start_k // 2, other=0).to(tl.int32)
+            s = tl.load(scale_ptrs, mask=block[None, :] < scale_stride - start_k // 32, other=0)
+            x = tl.load(x_ptrs, mask=k[None, :] < K - start_k, other=0.0)
+        # 2^(byte - 127 + 94) is scale * 2^94: the product below is value * scale * 2^-32, far from both ends.
+        s = (tl.minimum(s.to(tl.int32) + 94, 254) << 23).to(tl.float32, bitcast=True)
+        s = tl.broadcast_to(s[:, :, None], (BLOCK_N, BLOCK_K // 32, 16)).reshape(BLOCK_N, BLOCK_K // 2)
+        x_even, x_odd = tl.split(tl.reshape(x, (BLOCK_M, BLOCK_K // 2, 2)))
+        acc = _dot(_e2m1_times(((v << 28) >> 6) & MASK, s, dtype), tl.trans(x_even), acc, CPU)
+        acc = _dot(_e2m1_times((v << 18) & MASK, s, dtype), tl.trans(x_odd), acc, CPU)
+        packed_ptrs += BLOCK_K // 2
+        scale_ptrs += BLOCK_K // 32
+        x_ptrs += BLOCK_K
+    y = acc * 4294967296.0
+    y_ptrs = y_ptr + rows.to(tl.int64)[:, None] * N + cols[None, :]
+    tl.store(y_ptrs, tl.trans(y).to(y_ptr.dtype.element_ty), mask=(rows[:, None] < end) & (cols[None, :] < N))
+
+
+def run(
+    x: torch.Tensor,
+    weight_packed: torch.Tensor,
+    weight_scale: torch.Tensor,
+    expert_offsets: torch.Tensor,
+) -> torch.Tensor:
+    """Multiply the rows of every expert by its MXFP4 weight; no host synchronisation.
+
+    Args:
+        x: bfloat16 [num_tokens_expanded, k], sorted by expert.
+        weight_packed: uint8 [num_experts, n, k / 2].
+        weight_scale: uint8 (e8m0) [num_experts, n, k / 32].
+        expert_offsets: int32 [num_experts + 1].
+
+    Returns:
+        y [num_tokens_expanded, n], dtype of x; float32 accumulation.
+    """
+    num_tokens, k = x.shape
+    num_experts, n, _ = weight_packed.shape
+    # The interpreter truncates where the GPU rounds, so on the CPU the result leaves the kernel in float32.
+    y = torch.empty((num_tokens, n), dtype=x.dtype if x.is_cuda else torch.float32, device=x.device)
+    if y.numel() == 0:
+        return y.to(x.dtype)
+    x = x.contiguous()
+    packed = weight_packed.contiguous().view(torch.int8)
+    scale = weight_scale.contiguous()
+    block_m = min(128, max(16, triton.next_power_of_2(num_tokens // num_experts)))
+    block_n, block_k, warps, stages = (64, 128, 4, 6) if block_m <= 32 else (128, 64, 8, 4)
+    # A group of c rows has ceil(c / block_m) tiles: over all groups at most this many, whatever the routing.
+    tiles = min(num_tokens, num_tokens // block_m + min(num_experts, num_tokens))
+    _moe_mxfp4[(tiles * triton.cdiv(n, block_n),)](
+        x, packed, scale, expert_offsets, y, num_experts, n, k, packed.stride(1), scale.stride(1),
+        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, BLOCK_E=triton.next_power_of_2(num_experts),
+        EVEN_K=k % block_k == 0, CPU=not x.is_cuda, num_warps=warps, num_stages=stages,
+    )
+    return y.to(x.dtype)
