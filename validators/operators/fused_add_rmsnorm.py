@@ -1,5 +1,7 @@
 """Residual add and RMSNorm in one pass, as at the start of every transformer block."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -63,8 +65,10 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, with x and residual slices of wider rows of different strides."""
     hidden = axes["hidden_size"]
-    x, residual, weight, eps = normal({**axes, "hidden_size": hidden + 24}, dtype, generator)
-    assert isinstance(x, torch.Tensor) and isinstance(residual, torch.Tensor) and isinstance(weight, torch.Tensor)
+    x, residual, weight, eps = cast(
+        tuple[torch.Tensor, torch.Tensor, torch.Tensor, float],
+        normal({**axes, "hidden_size": hidden + 24}, dtype, generator),
+    )
     return x[:, :hidden], residual.repeat(1, 2)[:, 7 : 7 + hidden], weight[:hidden].clone(), eps
 
 

@@ -1,5 +1,7 @@
 """Gated RMSNorm: every head normalised and weighted, then multiplied by the SiLU of a gate."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -51,8 +53,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, with gate a view into wider rows, as the z part of a fused q/k/v/z projection."""
-    x, gate, weight, eps = normal(axes, dtype, generator)
-    assert isinstance(gate, torch.Tensor)
+    x, gate, weight, eps = cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor, float], normal(axes, dtype, generator))
     flat = gate.reshape(axes["num_tokens"], -1)
     wide = torch.cat([torch.zeros_like(flat), flat], dim=1)
     return x, wide[:, flat.shape[1] :].view(gate.shape), weight, eps

@@ -1,6 +1,7 @@
 """Linear layer with bias and GELU: the first half of a transformer MLP."""
 
 import math
+from typing import cast
 
 import torch
 
@@ -62,8 +63,7 @@ def tanh_form(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, with x and weight slices of wider rows (strides of in_features + 3 and + 8)."""
-    x, weight, bias, tanh = normal(axes, dtype, generator)
-    assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
+    x, weight, bias, tanh = cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor, int], normal(axes, dtype, generator))
     k = axes["in_features"]
     pad_x, pad_w = (torch.full((t.shape[0], extra), 9.0, dtype=t.dtype) for t, extra in ((x, 3), (weight, 8)))
     return torch.cat([x, pad_x], dim=1)[:, :k], torch.cat([weight, pad_w], dim=1)[:, :k], bias, tanh

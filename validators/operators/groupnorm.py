@@ -1,5 +1,7 @@
 """GroupNorm over images: every group of channels centred and scaled together, then a weight and bias a channel."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -68,8 +70,9 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def offset(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """A mean of 1000 deviations (40 below float32): E[x^2] - mean^2 in float32 is then wrong in the third digit."""
-    x, weight, bias, groups, eps = normal(axes, dtype, generator)
-    assert isinstance(x, torch.Tensor)
+    x, weight, bias, groups, eps = cast(
+        tuple[torch.Tensor, torch.Tensor, torch.Tensor, int, float], normal(axes, dtype, generator)
+    )
     shifted = torch.randn(x.shape, generator=generator) + (1000.0 if dtype == "float32" else 40.0)
     return shifted.to(DTYPES[dtype]), weight, bias, groups, eps
 

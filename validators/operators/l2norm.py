@@ -1,5 +1,7 @@
 """L2 normalisation of every head, as applied to q and k of a gated delta network."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -37,8 +39,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, a view into wider rows, as q and k inside the convolved q/k/v of a gated delta network."""
-    x, eps = normal(axes, dtype, generator)
-    assert isinstance(x, torch.Tensor)
+    x, eps = cast(tuple[torch.Tensor, float], normal(axes, dtype, generator))
     flat = x.reshape(axes["num_tokens"], -1)
     wide = torch.cat([flat, torch.zeros_like(flat)], dim=1)
     return wide[:, : flat.shape[1]].view(x.shape), eps

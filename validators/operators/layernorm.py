@@ -1,5 +1,7 @@
 """LayerNorm: every row centred, divided by its standard deviation, times a weight, plus a bias."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -56,8 +58,9 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def offset(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """A mean of 1000 deviations (40 below float32): E[x^2] - mean^2 in float32 is then wrong in the third digit."""
-    x, weight, bias, eps = normal(axes, "float32", generator)
-    assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor) and isinstance(bias, torch.Tensor)
+    x, weight, bias, eps = cast(
+        tuple[torch.Tensor, torch.Tensor, torch.Tensor, float], normal(axes, "float32", generator)
+    )
     shifted = torch.randn(x.shape, generator=generator) + (1000.0 if dtype == "float32" else 40.0)
     return shifted.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), eps
 

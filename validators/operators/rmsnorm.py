@@ -1,5 +1,7 @@
 """RMSNorm: every row divided by its root mean square, times a weight."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -40,15 +42,15 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, but the rows are slices of wider ones, as q or k inside a fused projection."""
     hidden = axes["hidden_size"]
-    x, weight, eps = normal({**axes, "hidden_size": hidden + 24}, dtype, generator)
-    assert isinstance(x, torch.Tensor) and isinstance(weight, torch.Tensor)
+    x, weight, eps = cast(
+        tuple[torch.Tensor, torch.Tensor, float], normal({**axes, "hidden_size": hidden + 24}, dtype, generator)
+    )
     return x[:, 8 : 8 + hidden], weight[:hidden].clone(), eps
 
 
 def outliers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, with a channel 500 times the rest (float16 squares overflow), and row 0 zero: only eps is left."""
-    x, weight, eps = normal(axes, dtype, generator)
-    assert isinstance(x, torch.Tensor)
+    x, weight, eps = cast(tuple[torch.Tensor, torch.Tensor, float], normal(axes, dtype, generator))
     x[:, axes["hidden_size"] // 2] *= 500
     x[0] = 0
     return x, weight, eps

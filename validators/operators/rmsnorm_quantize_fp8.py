@@ -1,5 +1,7 @@
 """RMSNorm followed by per-token FP8 quantisation, in one pass."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -52,8 +54,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def outliers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, with one channel 200 times the rest (most values land in FP8 subnormals) and a row of zeros."""
-    x, weight, eps = normal(axes, dtype, generator)
-    assert isinstance(x, torch.Tensor)
+    x, weight, eps = cast(tuple[torch.Tensor, torch.Tensor, float], normal(axes, dtype, generator))
     x[:, axes["hidden_size"] // 2] *= 200
     x[0] = 0
     return x, weight, eps

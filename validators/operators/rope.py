@@ -1,5 +1,7 @@
 """Rotary position embedding of q and k, on the first rotary_dim of every head (half-split pairs)."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -83,8 +85,9 @@ def fused_qkv(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``fused_qkv``, with q and k contiguous."""
-    q, k, table, positions = fused_qkv(axes, dtype, generator)
-    assert isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor)
+    q, k, table, positions = cast(
+        tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor], fused_qkv(axes, dtype, generator)
+    )
     return q.contiguous(), k.contiguous(), table, positions
 
 

@@ -1,5 +1,7 @@
 """Two-dimensional rotary embedding of image tokens: half of every head turns with x, half with y (adjacent pairs)."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -80,8 +82,7 @@ def fused_qkv(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``fused_qkv``, with q and k contiguous."""
-    q, k, table, width = fused_qkv(axes, dtype, generator)
-    assert isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor)
+    q, k, table, width = cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor, int], fused_qkv(axes, dtype, generator))
     return q.contiguous(), k.contiguous(), table, width
 
 

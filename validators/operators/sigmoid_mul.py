@@ -1,5 +1,7 @@
 """Output gate of attention: x times the sigmoid of a gate, per head."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -44,8 +46,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, with gate the second half of every head of a [tokens, heads, 2 * head_dim] projection."""
-    x, gate = normal(axes, dtype, generator)
-    assert isinstance(gate, torch.Tensor)
+    x, gate = cast(tuple[torch.Tensor, torch.Tensor], normal(axes, dtype, generator))
     return x, torch.cat([torch.zeros_like(gate), gate], dim=-1)[..., axes["head_dim"] :]
 
 

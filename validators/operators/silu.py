@@ -1,5 +1,7 @@
 """SiLU: x times its own sigmoid, element by element."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -49,8 +51,7 @@ def tails(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, but a slice of wider rows: the row stride is hidden_size + 5."""
-    (x,) = normal({**axes, "hidden_size": axes["hidden_size"] + 5}, dtype, generator)
-    assert isinstance(x, torch.Tensor)
+    (x,) = cast(tuple[torch.Tensor], normal({**axes, "hidden_size": axes["hidden_size"] + 5}, dtype, generator))
     return (x[:, : axes["hidden_size"]],)
 
 

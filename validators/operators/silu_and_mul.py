@@ -1,5 +1,7 @@
 """SwiGLU activation: the SiLU of the first half of every row times the second half."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -44,8 +46,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, with every second row of a buffer twice as tall: the row stride is 4 * intermediate_size."""
-    (x,) = normal({**axes, "num_tokens": 2 * axes["num_tokens"]}, dtype, generator)
-    assert isinstance(x, torch.Tensor)
+    (x,) = cast(tuple[torch.Tensor], normal({**axes, "num_tokens": 2 * axes["num_tokens"]}, dtype, generator))
     return (x[::2],)
 
 

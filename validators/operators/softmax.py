@@ -1,5 +1,7 @@
 """Softmax over the last axis."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -53,8 +55,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def masked(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, with a masked (-inf) first part of every row, row 0 wholly -inf and one NaN in the last row."""
-    (x,) = normal(axes, dtype, generator)
-    assert isinstance(x, torch.Tensor)
+    (x,) = cast(tuple[torch.Tensor], normal(axes, dtype, generator))
     x[:, : (3 * axes["num_classes"]) // 4] = float("-inf")
     x[0] = float("-inf")
     if axes["num_tokens"] > 1:

@@ -77,8 +77,8 @@ def run(
     warps = min(4, max(1, rows * triton.next_power_of_2(half) // 256))
     q_programs, k_programs = triton.cdiv(num_tokens * heads, rows), triton.cdiv(num_tokens * kv_heads, rows)
     _rope[(q_programs + k_programs,)](
-        q, k, q_out, k_out, table, positions, q.stride(0), q.stride(1), k.stride(0), k.stride(1), num_tokens, q_programs,
-        Q_HEADS=heads, K_HEADS=kv_heads, DIM=dim, HALF=half, ROWS=rows, HALF_BLOCK=triton.next_power_of_2(half),
+        q, k, q_out, k_out, table, positions, q.stride(0), q.stride(1), k.stride(0), k.stride(1), num_tokens,
+        q_programs, Q_HEADS=heads, K_HEADS=kv_heads, DIM=dim, HALF=half, ROWS=rows, HALF_BLOCK=triton.next_power_of_2(half),
         REST_BLOCK=triton.next_power_of_2(max(1, dim - 2 * half)), num_warps=warps,
     )  # fmt: skip
     return q_out, k_out

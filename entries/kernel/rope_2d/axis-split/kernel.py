@@ -69,7 +69,7 @@ def run(
     q = q if q.stride(3) == 1 else q.contiguous()
     k = k if k.stride(3) == 1 else k.contiguous()
     pairs = triton.next_power_of_2(dim // 2)
-    # 2048 elements a CTA: 16 a thread, two loads of 16 bytes. A SAM image has 83,000 rows of q, so grids are never short.
+    # 2048 elements a CTA: 16 a thread, two loads of 16 bytes. A SAM image has 83,000 rows of q: no short grids.
     rows = max(1, 1024 // pairs)
     _rope_2d[(triton.cdiv(num_rows, rows), 2)](
         q, k, q_out, k_out, cos_sin.contiguous(), q.stride(0), q.stride(1), q.stride(2),

@@ -86,7 +86,8 @@ def rope_append_(
     q_programs, k_programs = triton.cdiv(num_tokens * heads, rows), triton.cdiv(num_tokens * kv_heads, rows)
     _rope_kv_append[(q_programs + 2 * k_programs,)](
         q, k, v, q_out, k_cache, v_cache, cos_sin_cache.contiguous(), positions, slot_mapping,
-        q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), num_tokens, q_programs, k_programs,
+        q.stride(0), q.stride(1), k.stride(0), k.stride(1), v.stride(0), v.stride(1), num_tokens,
+        q_programs, k_programs,
         Q_HEADS=heads, K_HEADS=kv_heads, DIM=dim, HALF=half, ROWS=rows, HALF_BLOCK=triton.next_power_of_2(half),
         REST_BLOCK=triton.next_power_of_2(max(1, dim - 2 * half)), DIM_BLOCK=dim_block, num_warps=warps,
     )  # fmt: skip
