@@ -17,22 +17,20 @@ def _below(root: Root, given: str) -> str:
     """Return the path below ``entries/`` that an argument of ``kb check`` names; empty for all of it."""
     entries = root.entries.resolve()
     path = Path(given).expanduser()
-    for candidate in (path, root.path / path, entries / path):
-        if candidate.exists():
-            resolved = candidate.resolve()
-            if resolved in (entries, root.path.resolve()):
-                return ""
-            if resolved.is_relative_to(entries):
-                return "/".join(resolved.relative_to(entries).parts[:3])
-            break
-    else:
-        layout.parse_id(given)
-        raise EntryNotFoundError(f"no entry {given!r}", hint="kb list")
-    raise EntryNotFoundError(f"{given} is not below {entries}", hint="kb add DIR checks a folder while adding it")
+    there = [each.resolve() for each in (path, root.path / path, entries / path) if each.exists()]
+    for candidate in there:
+        if candidate in (entries, root.path.resolve()):
+            return ""
+        if candidate.is_relative_to(entries):
+            return "/".join(candidate.relative_to(entries).parts[:3])
+    if there:
+        raise EntryNotFoundError(f"{given} is not below {entries}", hint="kb add DIR checks a folder while adding it")
+    layout.parse_id(given)
+    raise EntryNotFoundError(f"no entry {given!r}", hint="kb list")
 
 
 def _wanted(root: Root, paths: Sequence[str] | None) -> Callable[[str], bool]:
-    chosen = [_below(root, each) for each in paths or [""]]
+    chosen = [_below(root, each) for each in paths] if paths else [""]
     return lambda name: any(not each or name == each or name.startswith(each + "/") for each in chosen)
 
 

@@ -1,5 +1,6 @@
 """Make a new knowledge base in a new git repository."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -40,10 +41,13 @@ def _author(repository: "Repo") -> "Actor":
     """Return the user's identity, or a neutral one where git knows none."""
     from git import Actor
 
-    settings = repository.config_reader()
-    name, email = settings.get_value("user", "name", ""), settings.get_value("user", "email", "")
-    if name and email:
-        return Actor(str(name), str(email))
+    # Asked of git itself: GitPython does not look everywhere where git does.
+    given = [
+        os.environ.get(f"GIT_AUTHOR_{part.upper()}") or repository.git.config(f"user.{part}", with_exceptions=False)
+        for part in ("name", "email")
+    ]
+    if all(given):
+        return Actor(str(given[0]), str(given[1]))
     return Actor("kernel-kb", "kernel-kb@localhost")
 
 
