@@ -1,0 +1,111 @@
+"""Connected components of binary masks, eight neighbours, canonical labels."""
+
+import torch
+import torch.nn.functional as f
+
+from kb.validators.operators.spec import Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
+
+
+def reference(mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return the labels, exactly.
+
+    Args:
+        mask: bool or uint8 [batch, height, width]; non-zero is foreground.
+
+    Returns:
+        One tensor int32 [batch, height, width]: 0 for background, else 1 + the smallest linear index
+        (row * width + column, within the image) of the pixel's component. Diagonal neighbours are connected.
+    """
+    batch, height, width = mask.shape
+    inside = mask != 0
+    nowhere = height * width + 1
+    index = torch.arange(1, height * width + 1, dtype=torch.float64).reshape(1, height, width)
+    labels = torch.where(inside, index.expand(batch, -1, -1), float(nowhere))
+    if labels.numel() == 0:
+        return (labels.to(torch.int32),)
+    while True:  # take the smallest label around until nothing changes
+        smallest = -f.max_pool2d(-labels[:, None], 3, 1, 1)[:, 0]
+        spread = torch.where(inside, smallest, float(nowhere))
+        if torch.equal(spread, labels):
+            return (torch.where(inside, labels, 0.0).to(torch.int32),)
+        labels = spread
+
+
+def cost(axes: Axes, dtype: str) -> Cost:
+    """Four comparisons a pixel (half the neighbours); one byte read and four written a pixel."""
+    pixels = axes["batch"] * axes["height"] * axes["width"]
+    return Cost(flops=4 * pixels, essential_bytes=5 * pixels)
+
+
+def _cast(mask: torch.Tensor, dtype: str) -> torch.Tensor:
+    """Return a bool mask as it is, or as uint8 with 255 for foreground, as image files have it."""
+    return mask if dtype == "bool" else mask.to(torch.uint8) * 255
+
+
+def _noise(axes: Axes, generator: torch.Generator) -> torch.Tensor:
+    return torch.rand(axes["batch"], axes["height"], axes["width"], generator=generator)
+
+
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Independent pixels at density 0.4, close to where eight-connected components begin to span the image."""
+    return (_cast(_noise(axes, generator) < 0.4, dtype),)
+
+
+def blobs(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Smooth regions with holes and specks, as a segmentation model leaves them."""
+    noise = _noise(axes, generator)[:, None]
+    smooth = f.avg_pool2d(noise, 9, 1, 4, count_include_pad=False)[:, 0]
+    return (_cast((smooth > 0.5) ^ (noise[:, 0] < 0.01), dtype),)
+
+
+def snake(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """One path through every second row, joined at alternating ends: the longest way a label can have to go."""
+    mask = torch.zeros(axes["batch"], axes["height"], axes["width"], dtype=torch.bool)
+    mask[:, ::2] = True
+    mask[:, 1::4, -1:] = True
+    mask[:, 3::4, :1] = True
+    return (_cast(mask, dtype),)
+
+
+def comb(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Teeth that meet only in the last row: every column is a component until the very end."""
+    mask = torch.zeros(axes["batch"], axes["height"], axes["width"], dtype=torch.bool)
+    mask[:, :, ::2] = True
+    mask[:, -1:] = True
+    return (_cast(mask, dtype),)
+
+
+def _axes(batch: int, height: int, width: int) -> dict[str, int]:
+    return {"batch": batch, "height": height, "width": width}
+
+
+SPEC = Operator(
+    name="connected_components",
+    summary="labels[b, p] = 1 + smallest index of p's 8-connected component, 0 outside the mask",
+    signature="connected_components(mask)",
+    axes=("batch", "height", "width"),
+    inputs=(Buffer("mask", ("batch", "height", "width"), doc="non-zero is foreground"),),
+    outputs=(Buffer("labels", ("batch", "height", "width"), dtype="int32", doc="canonical: no run-to-run freedom"),),
+    dtypes=("bool", "uint8"),
+    reference=reference,
+    condition=None,
+    error=ErrorModel(accumulate="float32", c_acc=0, c_out=0),
+    cost=cost,
+    laws={"normal": normal, "blobs": blobs, "snake": snake, "comb": comb},
+    workloads=(
+        Workload(_axes(1, 1, 1), "bool"),
+        Workload(_axes(0, 5, 5), "uint8", note="empty batch"),
+        Workload(_axes(3, 1, 19), "uint8", note="one row"),
+        Workload(_axes(2, 23, 1), "bool", note="one column"),
+        Workload(_axes(2, 17, 29), "bool"),
+        Workload(_axes(1, 16, 16), "uint8", "snake"),
+        Workload(_axes(2, 9, 13), "bool", "comb"),
+        Workload(_axes(1, 24, 37), "uint8", "blobs"),
+        Workload(_axes(16, 288, 288), "bool", "blobs", use="target", note="SAM 3.1 hole filling, 16 objects"),
+        Workload(_axes(1, 1080, 1920), "bool", "blobs", use="target", note="SAM 3.1 at video size"),
+        Workload(_axes(16, 288, 288), "bool", "normal", use="target", note="worst case near percolation"),
+    ),
+    exact=True,
+    source="connected-component labelling, 8-connectivity; canonical labels fixed here",
+    baselines=("cc_torch.connected_components_labeling", "cv2.connectedComponents (CPU)"),
+)
