@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kb.transfer import Transfer
 
 _FREE: Mapping[str, float] = {
-    "text": 0.60, "facets": 0.27, "evidence": 0.05, "freshness": 0.02, "outcome": 0.03, "kind": 0.03,
+    "text": 0.48, "facets": 0.22, "operator": 0.17, "evidence": 0.05, "freshness": 0.02, "outcome": 0.03, "kind": 0.03,
 }  # fmt: skip
 """Weights where no device is known."""
 
@@ -36,6 +36,8 @@ class Candidate(Frozen):
     """What is known of an entry when it is ranked."""
 
     kind: str
+    operator: str | None
+    """What the entry computes."""
     outcome: str
     title: str
     text: float
@@ -59,6 +61,7 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
     parts = {
         "text": candidate.text,
         "facets": understanding.agreement(candidate.facets),
+        "operator": _operator(candidate.operator, understanding),
         "evidence": EVIDENCE.index(candidate.standing.level) / (len(EVIDENCE) - 1),
         "freshness": _FRESHNESS[candidate.standing.freshness],
         "outcome": _outcome(candidate.outcome, understanding),
@@ -69,6 +72,17 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
         share = _ASKED if asked else _MENTIONED
         total = (1.0 - share) * total + share * _TRANSFER[candidate.transfer.kind]
     return round(total, 4)
+
+
+def _operator(operator: str | None, understanding: Understanding) -> float:
+    """Prefer the operator that was named over a fusion of it with others, whose words contain the name as well."""
+    said = [
+        canonical
+        for concept in understanding.concepts
+        for facet, canonical, weight in concept.meanings
+        if facet == "operator" and weight == 1.0
+    ]
+    return 1.0 if not said or operator in said else 0.0
 
 
 def _outcome(outcome: str, understanding: Understanding) -> float:

@@ -35,7 +35,23 @@ _WEIGHED = 60
 _JSON_COLUMNS = frozenset({"dtypes", "tags", "operators", "facts", "files"})
 
 
-def search(connection: sqlite3.Connection, query: str, *, scope: Scope, limit: int) -> Answer:
+class Blend:
+    """What another way of searching adds to a search by words; this one adds nothing."""
+
+    def scores(self, found: Mapping[int, float], scope: Scope) -> dict[int, float]:
+        """Return scores by rowid: of what words found, as given, and of what else is found in the scope."""
+        del scope
+        return dict(found)
+
+    def why(self, rowid: int) -> str | None:
+        """Say why an entry is there that words did not find, or None."""
+        del rowid
+        return None
+
+
+def search(
+    connection: sqlite3.Connection, query: str, *, scope: Scope, limit: int, blend: Blend | None = None
+) -> Answer:
     """Answer a query.
 
     Args:
@@ -43,6 +59,7 @@ def search(connection: sqlite3.Connection, query: str, *, scope: Scope, limit: i
         query: Words of any kind; nothing in it is syntax.
         scope: The hard filters, from :func:`kb.retrieval.filters.make`.
         limit: Most hits to return, 1 to 1,000.
+        blend: Another way of searching, whose finds are ranked together with those by words.
 
     Returns:
         Hits, best first (by score, then id), or the reason why there are none.
@@ -57,7 +74,7 @@ def search(connection: sqlite3.Connection, query: str, *, scope: Scope, limit: i
     if not 1 <= limit <= MAX_LIMIT:
         raise RetrievalError(f"the limit is {limit}: expected 1 to {MAX_LIMIT}", hint="kb search QUERY --limit 10")
     try:
-        return _Search(connection, query, scope).answer(limit, began)
+        return _Search(connection, query, scope, blend).answer(limit, began)
     except sqlite3.Error as error:
         raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
 
@@ -152,8 +169,9 @@ class _Ranked(Frozen):
 class _Search:
     """One search, so that its parts need not hand the same five values around."""
 
-    def __init__(self, connection: sqlite3.Connection, query: str, scope: Scope) -> None:
+    def __init__(self, connection: sqlite3.Connection, query: str, scope: Scope, blend: Blend | None = None) -> None:
         self.connection = connection
+        self.blend = blend
         self.query = query
         self.scope = scope
         self.understanding = understand(connection, query[:MAX_CHARACTERS])
@@ -183,6 +201,8 @@ class _Search:
             parameters=parameters,
             limit=max(_CANDIDATES, limit),
         )
+        if self.blend is not None:
+            scores = self.blend.scores(scores, scope)
         if not scores:
             return [], []
         top = max(scores.values())
@@ -234,6 +254,7 @@ class _Search:
             reached = transfer.assess(transfer.facts_of(row["id"], facts), self.devices)
         candidate = rank.Candidate(
             kind=row["kind"],
+            operator=row["operator"],
             outcome=row["outcome"],
             title=row["title"],
             text=text,
@@ -271,6 +292,9 @@ class _Search:
         device = None if self.devices is None else _short(self.devices)
         found = rank.reasons(one.candidate, device)
         matched = rank.matched(one.candidate, self.understanding)
+        meant = None if self.blend is None else self.blend.why(one.row["rowid"])
+        if meant is not None:
+            return (*found, *matched, meant)
         if not matched:
             sql = f"SELECT tags || ' ' || text FROM {TEXT} WHERE rowid = ?"  # noqa: S608
             body = words.clean(self.connection.execute(sql, (one.row["rowid"],)).fetchone()[0])

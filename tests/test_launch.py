@@ -33,14 +33,15 @@ origin = "written here"
 """
 
 BANNED = (
-    "torch", "numpy", "pydantic", "typer", "click", "rich", "sqlmodel", "sqlalchemy", "git", "email", "asyncio", "tomllib",
-    "importlib.metadata", "dataclasses", "inspect", "typing", "hashlib", "tempfile", "shutil", "chromadb", "transformers",
+    "torch", "numpy", "pydantic", "typer", "click", "rich", "sqlmodel", "sqlalchemy", "git", "email", "asyncio",
+    "tomllib", "importlib.metadata", "dataclasses", "inspect", "typing", "hashlib", "tempfile", "shutil", "chromadb",
+    "transformers",
     "sentence_transformers", "onnxruntime", "mcp", "tomlkit", "kb.store", "kb.service", "kb.cli",
 )  # fmt: skip
 
 HIT_KEYS = {
-    "id", "version", "title", "kind", "operator", "outcome", "score", "transfer", "evidence", "freshness", "best", "why",
-    "license",
+    "id", "version", "title", "kind", "operator", "outcome", "score", "transfer", "evidence", "freshness", "best",
+    "why", "license",
 }  # fmt: skip
 
 
@@ -236,7 +237,7 @@ def test_a_full_disk_is_one_line(root: Path) -> None:
 
 
 def test_bytes_that_are_no_text_are_a_query_like_any_other(root: Path) -> None:
-    argv = [sys.executable, "-m", "kb", "search", b"rmsnorm \xff\xfe", "--root", str(root), "--json"]
+    argv: list[str | bytes] = [sys.executable, "-m", "kb", "search", b"rmsnorm \xff\xfe", "--root", str(root), "--json"]
     done = subprocess.run(argv, capture_output=True, timeout=120)
     assert done.returncode == 0
     assert json.loads(done.stdout)["hits"]

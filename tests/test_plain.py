@@ -83,7 +83,8 @@ def test_an_entry_shows_nested_facts_by_dotted_name() -> None:
     found = {
         "id": "kernel/a/b", "version": 1, "title": "T", "summary": "S", "evidence": "documented", "digest": "0" * 64,
         "files": ["entry.toml"], "readme": "# Prose\x1b[0m\n",
-        "facts": {"schema": 1, "requires": {"arch": ["sm_90"], "features": []}, "claims": [{"metric": "m", "value": 2}]},
+        "facts": {"schema": 1, "requires": {"arch": ["sm_90"], "features": []},
+                  "claims": [{"metric": "m", "value": 2}]},
     }  # fmt: skip
     lines = list(plain.entry(found, width=80))
     assert any(line.split() == ["requires.arch", "sm_90"] for line in lines)

@@ -27,9 +27,7 @@ TARGET_MS, TARGET_MIB, TARGET_RATIO = 60.0, 20.0, 5.0
 def run_once(argv: list[str], environment: dict[str, str]) -> tuple[float, float]:
     """Run one process to its end; return its wall time in ms and its peak memory in MiB."""
     began = time.perf_counter()
-    process = subprocess.Popen(
-        argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+    process = subprocess.Popen(argv, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     elapsed = (time.perf_counter() - began) * 1000
     process.returncode = os.waitstatus_to_exitcode(status)
@@ -103,9 +101,8 @@ def main() -> int:
     for name, taken in commands.items():
         print(f"{name:<28} {taken['ms']:9.1f} ms  {taken['ms'] / bare:7.2f} x  {taken['mib']:7.1f} MiB")
     first: dict[str, float] = found["first_use"]  # type: ignore[assignment]
-    print(
-        f"{'first use, builds the index':<28} {first['ms']:9.1f} ms  {first['ms'] / bare:7.2f} x  {first['mib']:7.1f} MiB"
-    )
+    name, took = "first use, builds the index", first["ms"]
+    print(f"{name:<28} {took:9.1f} ms  {took / bare:7.2f} x  {first['mib']:7.1f} MiB")
     if found["not_installed"]:
         print(f"naive stack: not installed here: {', '.join(found['not_installed'])}")  # type: ignore[arg-type]
     else:

@@ -44,11 +44,10 @@ def large() -> sqlite3.Connection:
     connection.execute(f"CREATE TABLE {LEXICON} (term TEXT, facet TEXT, canonical TEXT, weight REAL)")
     connection.execute(CREATE_TEXT)
     rows = range(1, lexical.LARGE + 101)
-    connection.executemany(f"INSERT INTO {ENTRY} (rowid, id) VALUES (?, ?)", [(n, f"e{n:06}") for n in rows])
-    connection.executemany(
-        f"INSERT INTO {TEXT} (rowid, title, tags, facets, text) VALUES (?, ?, '', '', '')",
-        [(n, "every" + " half" * (n % 2) + " single" * (n == 77)) for n in rows],
-    )
+    into_entries = f"INSERT INTO {ENTRY} (rowid, id) VALUES (?, ?)"  # noqa: S608
+    into_text = f"INSERT INTO {TEXT} (rowid, title, tags, facets, text) VALUES (?, ?, '', '', '')"  # noqa: S608
+    connection.executemany(into_entries, [(n, f"e{n:06}") for n in rows])
+    connection.executemany(into_text, [(n, "every" + " half" * (n % 2) + " single" * (n == 77)) for n in rows])
     return connection
 
 

@@ -12,6 +12,7 @@ from kb.transfer import Transfer
 NOTHING = Understanding((), ())
 PLAIN = rank.Candidate(
     kind="kernel",
+    operator="rmsnorm",
     outcome="works",
     title="A kernel",
     text=0.5,
@@ -62,6 +63,12 @@ def test_a_device_that_is_only_mentioned_weighs_less() -> None:
 def test_a_search_for_what_failed_prefers_what_failed(connection: sqlite3.Connection) -> None:
     read = understand(connection, "what did not work")
     assert of(PLAIN.with_(outcome="no_effect"), read=read) > of(PLAIN, read=read)
+
+
+def test_the_named_operator_passes_a_fusion_that_contains_its_name(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "rms norm")
+    fused = PLAIN.with_(operator="fused_add_rmsnorm", text=0.55)
+    assert of(PLAIN, read=read) > of(fused, read=read)
 
 
 def test_reasons_say_that_code_does_not_run() -> None:
