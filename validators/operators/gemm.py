@@ -22,27 +22,28 @@ def cost(axes: Axes, dtype: str) -> Cost:
     return Cost(flops=2 * m * n * k, essential_bytes=(m * k + k * n + m * n) * itemsize(dtype))
 
 
-def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """Rows of a and columns of b of mixed scale."""
+def _operands(axes: Axes, dtype: str, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     a = rows(axes["m"], axes["k"], dtype, generator)
     gain = torch.exp2(torch.randint(-2, 3, (1, axes["n"]), generator=generator).to(torch.float32))
     b = torch.randn(axes["k"], axes["n"], generator=generator) * (gain * axes["k"] ** -0.5)
     return a, b.to(DTYPES[dtype])
 
 
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of a and columns of b of mixed scale."""
+    return _operands(axes, dtype, generator)
+
+
 def late_block(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Nearly all energy in the last eighth of k: a dropped tail or a subsampled reduction shows."""
-    a, b = normal(axes, dtype, generator)
-    assert isinstance(a, torch.Tensor)
+    a, b = _operands(axes, dtype, generator)
     early = torch.arange(axes["k"]) < axes["k"] - max(1, axes["k"] // 8)
     return torch.where(early, a / 64, a), b
 
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Both operands are column slices of wider tensors: the row stride is not the row length."""
-    a, b = normal(axes, dtype, generator)
-    assert isinstance(a, torch.Tensor)
-    assert isinstance(b, torch.Tensor)
+    a, b = _operands(axes, dtype, generator)
     wide_a, wide_b = torch.nn.functional.pad(a, (3, 8)), torch.nn.functional.pad(b, (8, 1))
     return wide_a[:, 3 : 3 + axes["k"]], wide_b[:, 8 : 8 + axes["n"]]
 

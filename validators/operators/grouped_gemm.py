@@ -4,6 +4,7 @@ The routing laws and the per-group products here also serve the low-bit variants
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 
@@ -27,7 +28,7 @@ def groups(x: torch.Tensor, weight: Weight, expert_offsets: torch.Tensor, n: int
     """
     y = torch.zeros(x.shape[0], n, dtype=torch.float64)
     bounds = expert_offsets.tolist()
-    for expert, (low, high) in enumerate(zip(bounds[:-1], bounds[1:], strict=True)):
+    for expert, (low, high) in enumerate(pairwise(bounds)):
         if high > low:
             y[low:high] = x[low:high].to(torch.float64) @ weight(expert).T
     return y

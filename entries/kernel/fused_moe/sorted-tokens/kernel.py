@@ -168,7 +168,8 @@ def run(
     block_m = min(128, max(16, triton.next_power_of_2(slots // num_experts)))
     block_n, warps = (64, 4) if block_m <= 64 else (128, 8)
     tiles = min(slots, slots // block_m + min(num_experts, slots))
-    shape = {"BLOCK_M": block_m, "BLOCK_E": triton.next_power_of_2(num_experts), "CPU": not x.is_cuda, "num_warps": warps}
+    bins = triton.next_power_of_2(num_experts)
+    shape = {"BLOCK_M": block_m, "BLOCK_E": bins, "CPU": not x.is_cuda, "num_warps": warps}
     block_k = 128 if block_m <= 32 else 64
     _gate_up_silu[(tiles * triton.cdiv(inner, block_n),)](
         x, gate_up_weight, offsets, order, h, num_experts, top_k, inner, hidden, BLOCK_N=block_n, BLOCK_K=block_k,

@@ -1,4 +1,4 @@
-"""GEMM for few rows: the wide operand is the left one, k is split over CTAs, partial sums are added in a fixed order."""
+"""GEMM for few rows: the wide operand goes left, k is split over CTAs, partial sums are added in a fixed order."""
 
 import torch
 import triton
@@ -75,7 +75,7 @@ def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     k_per_split = triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
     splits = triton.cdiv(k, k_per_split)
     part = y if splits == 1 else torch.empty((splits, m, n), dtype=torch.float32, device=a.device)
-    # wgmma and tcgen05 pad the left side to 64 or 128 rows, so the wide operand goes there; mma.sync pads both sides alike.
+    # wgmma and tcgen05 pad the left side to 64 or 128 rows, so the wide operand goes there; mma.sync pads both alike.
     swap = a.dtype != torch.float32 and (not a.is_cuda or torch.cuda.get_device_capability(a.device)[0] in (9, 10))
     _gemm_skinny[(triton.cdiv(n, block_n), triton.cdiv(m, block_m), splits)](
         a, b, part, m, n, k, k_per_split, a.stride(0), b.stride(0), BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k,
