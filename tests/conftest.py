@@ -4,11 +4,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from kb.config import MARKER, Root
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# A busy machine is slow at random; that is no property of the code.
+hypothesis.settings.register_profile("kb", deadline=None)
+hypothesis.settings.load_profile("kb")
 
 FACTS = """\
 schema = 1

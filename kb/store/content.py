@@ -140,12 +140,14 @@ def read(folder: Path) -> Content:
     faults: list[str] = []
     if folder.is_symlink():
         return Content({}, (), ("expected a folder, found a symbolic link",))
+    spellings: dict[str, str] = {}
     try:
-        for count, (name, item) in enumerate(_walk(folder)):
-            if count >= MAX_FILES and not layout.is_evidence(name):
+        for name, item in _walk(folder):
+            if len(files) >= MAX_FILES and not layout.is_evidence(name):
                 faults.append(f"expected at most {MAX_FILES} files")
                 break
-            fault = _take(name, item, files)
+            first = spellings.setdefault(name.casefold(), name)
+            fault = _take(name, item, files) if first == name else f"the same name as {first} on many systems"
             if fault is not None:
                 faults.append(f"{layout.printable(name)}: {fault}")
             elif layout.is_evidence(name):

@@ -154,7 +154,9 @@ def _walk(repository: "Repo", path: str) -> "Iterator[tuple[Commit, Tree, dict[s
     # The reference alone: a commit that is there but cannot be read is an error, not an empty history.
     if not repository.git.rev_parse("--verify", "--quiet", "HEAD", with_exceptions=False):
         return
-    for commit in repository.iter_commits("HEAD", paths=path):
+    # All names at once: a walk that is given up half-way would leave its process and pipes open.
+    for name in repository.git.rev_list("HEAD", "--", path).split():
+        commit = repository.commit(name)
         tree = tree_at(commit, path)
         if tree is None:
             continue

@@ -146,7 +146,8 @@ def recover(entries: Path, *, wait_s: float = 60.0) -> int:
     Raises:
         StoreError: The folder cannot be written, or its lock is held for too long.
     """
-    if not is_unfinished(entries):
+    # Who may not write here can neither have begun an addition nor end one: reading goes on without it.
+    if not is_unfinished(entries) or not os.access(_hidden(entries), os.W_OK):
         return 0
     with locked(_lock_file(entries), wait_s=wait_s):
         try:
@@ -185,11 +186,12 @@ def adding(entries: Path, *, wait_s: float = 60.0) -> Iterator[Callable[[str, Ma
 
 
 def _put(entries: Path, entry_id: str, files: Mapping[str, bytes]) -> None:
-    layout.parse_id(entry_id)
+    target = layout.folder_of(entries, entry_id)
     work = _stage(entries) / secrets.token_hex(8)
     try:
         work.mkdir(parents=True)
         _write_tree(work / "new", files)
+        _make_folders(target.parent, below=entries)
         # The intent appears under its name only when it is complete, and only after everything it promises.
         draft = work / "intent.draft"
         _write_flushed(draft, json.dumps({"id": entry_id}).encode("utf-8"))
@@ -197,16 +199,18 @@ def _put(entries: Path, entry_id: str, files: Mapping[str, bytes]) -> None:
         draft.rename(work / _INTENT)
         for folder in (work, work.parent, entries / _HIDDEN):
             _flush_folder(folder)
-    except OSError as error:
-        shutil.rmtree(work, ignore_errors=True)
-        raise _store_error(error, f"add {entry_id}") from error
-    try:
         _roll_forward(entries, work, entry_id)
     except OSError as error:
-        raise StoreError(
-            f"cannot put {entry_id} in place: {error.strerror} ({error.filename})",
-            hint="mend the cause; the next command completes the addition",
-        ) from error
+        _roll_back(work, target)
+        raise _store_error(error, f"add {entry_id}") from error
+
+
+def _roll_back(work: Path, target: Path) -> None:
+    """Undo an addition that nobody was told of, so that it does not come up again at every later command."""
+    old = work / "old"
+    if old.is_dir() and not target.exists():
+        old.rename(target)
+    shutil.rmtree(work, ignore_errors=True)
 
 
 @contextmanager

@@ -191,6 +191,32 @@ def test_hidden_files_and_byte_code_are_ignored(folder: Path) -> None:
     assert files.read(folder, ID).digest == before
 
 
+def test_prose_and_tags_leave_the_digest_and_the_kernel_does_not(folder: Path) -> None:
+    before = files.read(folder, ID)
+    (folder / "README.md").write_text("# Other words\n")
+    edit(folder, '"decode"', '"prefill"')
+    after = files.read(folder, ID)
+    assert after.digest == before.digest
+    assert content.read(folder).digest != content.Content(before.files, (), ()).digest
+    (folder / "kernel.py").write_text("def run(x):\n    return x  # faster\n")
+    assert files.read(folder, ID).digest != before.digest
+
+
+def test_many_records_are_fine_and_many_files_are_not(folder: Path) -> None:
+    (folder / "records").mkdir()
+    for number in range(content.MAX_FILES + 5):
+        (folder / "records" / f"{number}.json").write_text("{}")
+    assert len(files.read(folder, ID).evidence) == content.MAX_FILES + 5
+    for number in range(content.MAX_FILES):
+        (folder / f"k{number}.py").write_text("")
+    assert f"expected at most {content.MAX_FILES} files" in fault(folder)
+
+
+def test_names_that_differ_in_case_only_are_refused(folder: Path) -> None:
+    (folder / "Kernel.py").write_text("")
+    assert fault(folder) == "entry/kernel.py: the same name as Kernel.py on many systems"
+
+
 def test_windows_line_ends_in_a_readme_are_read_as_lines(folder: Path) -> None:
     (folder / "README.md").write_bytes(b"\xef\xbb\xbf# A\r\n\r\nb\r\n")
     assert files.read(folder, ID).readme == "# A\n\nb\n"

@@ -121,6 +121,33 @@ def test_a_folder_that_cannot_be_written_is_one_clear_line(root: Root) -> None:
         root.entries.chmod(0o700)
 
 
+def test_an_addition_that_cannot_be_finished_is_undone(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(root, b"1")
+    original = Path.rename
+
+    def fails(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise OSError(18, "Invalid cross-device link", str(self))
+        return original(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", fails)
+        with pytest.raises(StoreError, match="cross-device") as caught:
+            put(root, b"2")
+    assert "nothing was changed" in str(caught.value.hint)
+    assert read(root) == {b"1"}
+    assert not journal.is_unfinished(root.entries)
+
+
+def test_a_file_in_the_way_of_a_topic_is_one_clear_line(root: Root) -> None:
+    (root.entries / "kernel").mkdir()
+    (root.entries / "kernel" / "rmsnorm").write_text("mine")
+    with pytest.raises(StoreError, match="cannot add kernel/rmsnorm/a"):
+        put(root, b"1")
+    assert not journal.is_unfinished(root.entries)
+    assert (root.entries / "kernel" / "rmsnorm").read_text() == "mine"
+
+
 WORKER = """
 import sys
 from pathlib import Path
