@@ -124,20 +124,27 @@ def one_workload(spec: Any, run: Any, workload: Any, *, timing: bool) -> dict[st
     }
 
 
-def in_process(folder: Path, *, timing: bool, limit_s: int) -> list[dict[str, Any]]:
-    """Run ``judge_folder`` in a process of its own, because one illegal access poisons a CUDA context."""
-    command = [sys.executable, __file__, "--child", str(folder), *(["--timing"] if timing else [])]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}
-    name = "/".join(folder.parts[-2:])
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, env=environment, check=False)
-    except subprocess.TimeoutExpired:
-        return [{"id": name, "verdict": "timed_out"}]
-    for line in reversed(done.stdout.splitlines()):
-        if line.startswith("ROWS "):
-            rows: list[dict[str, Any]] = json.loads(line[5:])
+def in_process(todo: list[Path], *, timing: bool, limit_s: int) -> list[dict[str, Any]]:
+    """Run ``judge_folder`` in a process of its own, because one illegal access poisons a CUDA context.
+
+    A process that ends early is followed by another for the rest of the folders.
+    """
+    rows: list[dict[str, Any]] = []
+    while todo:
+        command = [sys.executable, __file__, "--child", *map(str, todo), *(["--timing"] if timing else [])]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRITON_INTERPRET": "0"}
+        try:
+            done = subprocess.run(command, capture_output=True, timeout=limit_s, env=environment, check=False)
+            output, errors = done.stdout.decode(), done.stderr.decode()
+        except subprocess.TimeoutExpired as late:
+            output, errors = (late.stdout or b"").decode(), "timed out"
+        parts = [json.loads(line[5:]) for line in output.splitlines() if line.startswith("ROWS ")]
+        rows.extend(row for part in parts for row in part)
+        if len(parts) == len(todo):
             return rows
-    return [{"id": name, "verdict": "crashed", "detail": done.stderr[-800:]}]
+        rows.append({"id": "/".join(todo[len(parts)].parts[-2:]), "verdict": "crashed", "detail": errors[-800:]})
+        todo = todo[len(parts) + 1 :]
+    return rows
 
 
 def main() -> None:
@@ -145,21 +152,24 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--only", default="")
     parser.add_argument("--json", default="")
-    parser.add_argument("--child", default="")
+    parser.add_argument("--child", nargs="+", default=[])
     parser.add_argument("--timing", action="store_true")
     parser.add_argument("--workers", type=int, default=6)
+    parser.add_argument("--timing-limit", type=int, default=200)
     asked = parser.parse_args()
+    began = time.perf_counter()
     if asked.child:
-        print("ROWS " + json.dumps(judge_folder(Path(asked.child), timing=asked.timing)))
+        for folder in asked.child:
+            print("ROWS " + json.dumps(judge_folder(Path(folder), timing=asked.timing)), flush=True)
         return
     todo = folders(asked.only)
     with ThreadPoolExecutor(asked.workers) as pool:
-        compared = list(pool.map(lambda folder: in_process(folder, timing=False, limit_s=200), todo))
+        compared = list(pool.map(lambda folder: in_process([folder], timing=False, limit_s=150), todo))
     rows = [row for part in compared for row in part]
     failed = {row["id"] for row in rows if row.get("verdict") not in ("passed", "ran")}
-    for folder in todo:
-        if "/".join(folder.parts[-2:]) not in failed:
-            rows.extend(in_process(folder, timing=True, limit_s=120))
+    print(f"compared after {time.perf_counter() - began:.0f} s", flush=True)
+    passed = [folder for folder in todo if "/".join(folder.parts[-2:]) not in failed]
+    rows.extend(in_process(passed, timing=True, limit_s=asked.timing_limit))
     for row in rows:
         if row.get("verdict") not in ("passed", "ran", None):
             print(f"FAIL {row['id']} {row.get('axes')} {row.get('dtype')} {row['verdict']}: {row.get('detail')}")

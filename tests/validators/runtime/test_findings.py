@@ -13,8 +13,10 @@ from kb.validators.runtime.findings import delegates, scan
         ("import subprocess", "process"), ("from socket import create_connection", "socket"),
         ("import ctypes", "ctypes"), ("import gc\ngc.get_objects()", "introspection"), ("exec('1')", "exec"),
         ("x.data_ptr()", "pointer"), ("import torch\ntorch.allclose = lambda *a: True", "assigns_foreign"),
-        ("import sys\nsys._getframe()", "introspection"), ("import time\ntime.perf_counter = lambda: 0", "patches_clock"),
-        ("import torch\nsetattr(torch, 'empty', None)", "assigns_foreign"), ("class A(torch.Tensor): pass", "tensor_subclass"),
+        ("import sys\nsys._getframe()", "introspection"),
+        ("import time\ntime.perf_counter = lambda: 0", "patches_clock"),
+        ("import torch\nsetattr(torch, 'empty', None)", "assigns_foreign"),
+        ("class A(torch.Tensor): pass", "tensor_subclass"),
         ("try:\n  f()\nexcept Exception:\n  g()", "broad_except"), ("def f(:", "syntax"), ("\x00", "syntax"),
     ],
 )  # fmt: skip
