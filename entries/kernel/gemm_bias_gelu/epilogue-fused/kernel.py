@@ -26,7 +26,7 @@ def _gelu_tanh(z):
 def _gemm_bias_gelu(
     x_ptr, weight_ptr, bias_ptr, y_ptr, m, n, k, stride_x, stride_weight,
     TANH: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr,
-    UPCAST: tl.constexpr,
+    EVEN_K: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
     # Tiles in bands of GROUP rows, so that the CTAs resident together share their operands in L2.
     program = tl.program_id(0)
@@ -37,13 +37,17 @@ def _gemm_bias_gelu(
     rows = (band * GROUP + inside_band % height) * BLOCK_M + tl.arange(0, BLOCK_M)
     cols = (inside_band // height) * BLOCK_N + tl.arange(0, BLOCK_N)
     inner = tl.arange(0, BLOCK_K)
-    x_tile = x_ptr + rows.to(tl.int64)[:, None] * stride_x + inner[None, :]
-    weight_tile = weight_ptr + cols.to(tl.int64)[None, :] * stride_weight + inner[:, None]
+    # Rows beyond the edge read the last row again: no mask in the loop, and their results are never stored.
+    x_tile = x_ptr + tl.minimum(rows, m - 1).to(tl.int64)[:, None] * stride_x + inner[None, :]
+    weight_tile = weight_ptr + tl.minimum(cols, n - 1).to(tl.int64)[None, :] * stride_weight + inner[:, None]
     total = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for start in range(0, k, BLOCK_K):
-        left = k - start
-        x = tl.load(x_tile, mask=(rows < m)[:, None] & (inner < left)[None, :], other=0.0)
-        weight = tl.load(weight_tile, mask=(cols < n)[None, :] & (inner < left)[:, None], other=0.0)
+        if EVEN_K:
+            x = tl.load(x_tile)
+            weight = tl.load(weight_tile)
+        else:
+            x = tl.load(x_tile, mask=(inner < k - start)[None, :], other=0.0)
+            weight = tl.load(weight_tile, mask=(inner < k - start)[:, None], other=0.0)
         if UPCAST:  # the CPU interpreter multiplies bfloat16 as if its bits were integers
             x, weight = x.to(tl.float32), weight.to(tl.float32)
         total = tl.dot(x, weight, total, input_precision="ieee")
@@ -77,7 +81,7 @@ def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, tanh: int = 0
         block_m, block_n, block_k, warps, stages = 128, 128, 64, 4, 3
     _gemm_bias_gelu[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
         x, weight, bias, y, m, n, k, x.stride(0), weight.stride(0), TANH=bool(tanh),
-        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, GROUP=8, UPCAST=not x.is_cuda,
-        num_warps=warps, num_stages=stages,
+        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, GROUP=8,
+        EVEN_K=k % block_k == 0, UPCAST=not x.is_cuda, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     return y
