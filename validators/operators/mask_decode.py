@@ -31,21 +31,23 @@ def cost(axes: Axes, dtype: str) -> Cost:
     return Cost(flops=2 * batch * queries * channels * pixels, essential_bytes=elements * itemsize(dtype))
 
 
-def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """Queries of mixed scale 2^-3 … 2^3, so that a mask cannot be taken from its neighbour, and unit features."""
+def _draw(axes: Axes, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     batch, queries, channels, pixels = (axes[a] for a in ("batch", "num_queries", "channels", "num_pixels"))
     scale = torch.exp2(torch.randint(-3, 4, (batch, queries, 1), generator=generator).to(torch.float32))
     q = torch.randn(batch, queries, channels, generator=generator) * scale / max(channels, 1) ** 0.5
-    f = torch.randn(batch, channels, pixels, generator=generator)
+    return q, torch.randn(batch, channels, pixels, generator=generator)
+
+
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Queries of mixed scale 2^-3 … 2^3, so that a mask cannot be taken from its neighbour, and unit features."""
+    q, f = _draw(axes, generator)
     return q.to(DTYPES[dtype]), f.to(DTYPES[dtype])
 
 
 def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Features of a common offset 8 and queries that sum to about zero: logits far below their terms."""
-    q, f = normal(axes, dtype, generator)
-    assert isinstance(q, torch.Tensor) and isinstance(f, torch.Tensor)
-    wide = q.to(torch.float32)
-    return (wide - wide.mean(-1, keepdim=True)).to(DTYPES[dtype]), (f.to(torch.float32) + 8).to(DTYPES[dtype])
+    q, f = _draw(axes, generator)
+    return (q - q.mean(-1, keepdim=True)).to(DTYPES[dtype]), (f + 8).to(DTYPES[dtype])
 
 
 def _axes(batch: int, num_queries: int, channels: int, num_pixels: int) -> dict[str, int]:

@@ -38,21 +38,24 @@ def cost(axes: Axes, dtype: str) -> Cost:
     return Cost(flops=(axes["kernel_size"] ** 2 - 1) * outputs, essential_bytes=(inputs + outputs) * itemsize(dtype))
 
 
+def _draw(axes: Axes, dtype: str, generator: torch.Generator) -> torch.Tensor:
+    x = torch.randn(axes["batch"], axes["height"], axes["width"], axes["channels"], generator=generator) - 2
+    return x.to(DTYPES[dtype])
+
+
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Mostly negative values, so that a padding of zeros shows."""
-    x = torch.randn(axes["batch"], axes["height"], axes["width"], axes["channels"], generator=generator) - 2
-    return x.to(DTYPES[dtype]), axes["kernel_size"], axes["stride"]
+    return _draw(axes, dtype, generator), axes["kernel_size"], axes["stride"]
 
 
 def special(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """As ``normal``, with infinities and NaN among the values."""
-    x, kernel_size, stride = normal(axes, dtype, generator)
-    assert isinstance(x, torch.Tensor)
+    x = _draw(axes, dtype, generator)
     draw = torch.rand(x.shape, generator=generator)
     for value, low in ((float("nan"), 0.0), (float("inf"), 0.05), (float("-inf"), 0.1)):
         x[(draw >= low) & (draw < low + 0.05)] = value
     x[..., 0] = float("-inf")
-    return x, kernel_size, stride
+    return x, axes["kernel_size"], axes["stride"]
 
 
 def _axes(batch: int, size: tuple[int, int], channels: int, kernel: int = 2, stride: int = 2) -> dict[str, int]:
