@@ -7,6 +7,7 @@ was taken. Blocks that are live at once never overlap.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
 
 Event = tuple[str, Hashable, int] | tuple[str, Hashable]
 
@@ -82,7 +83,7 @@ def run(
     return answers
 
 
-def _serve(event: Sequence, pages: PagePool, slots: PagePool) -> list[int] | None:
+def _serve(event: Sequence[Any], pages: PagePool, slots: PagePool) -> list[int] | None:
     kind, request = event[0], event[1]
     if kind == "free":
         pages.release(request)

@@ -30,7 +30,7 @@ def run(
         raise ValueError("alignment must be a power of two")
     if not len(sizes) == len(first_use) == len(last_use):
         raise ValueError("sizes, first_use and last_use must be equally long")
-    if any(size < 0 for size in sizes) or any(a > b for a, b in zip(first_use, last_use)):
+    if any(size < 0 for size in sizes) or any(a > b for a, b in zip(first_use, last_use, strict=True)):
         raise ValueError("a size is negative or a lifetime ends before it starts")
     padded = [-(-size // alignment) * alignment for size in sizes]
     used = [i for i in range(len(sizes)) if padded[i]]
@@ -80,6 +80,5 @@ def lower_bound(
     A live set only grows where a buffer starts, so looking at the starts is enough.
     """
     padded = [-(-size // alignment) * alignment for size in sizes]
-    return max(
-        (sum(p for p, a, b in zip(padded, first_use, last_use) if a <= step <= b) for step in first_use), default=0
-    )
+    lives = list(zip(padded, first_use, last_use, strict=True))
+    return max((sum(size for size, a, b in lives if a <= step <= b) for step in first_use), default=0)

@@ -38,16 +38,7 @@ def run(
         for peer in range(world)
         if peer != rank
     }
-    # All is posted before any work; per peer the chunks leave in order, which is how they are matched.
-    pending: dict[tuple[int, int], dist.Work] = {}
-    sends: list[dist.Work] = []
-    for chunk in range(num_chunks):
-        for step in range(1, world):
-            to, source = (rank + step) % world, (rank - step) % world
-            if len(outgoing[chunk]):
-                sends.append(_started(dist.isend(outgoing[chunk], _global(group, to), group)))
-            if len(incoming[source][chunk]):
-                pending[source, chunk] = _started(dist.irecv(incoming[source][chunk], _global(group, source), group))
+    sends, pending = _post(outgoing, incoming, rank, world, group)
     work = consume if consume is not None else _same
     done: dict[int, list[torch.Tensor]] = {rank: [work(mine)]}  # own rows need no wire: they hide the first latency
     for chunk in range(num_chunks):
@@ -61,6 +52,26 @@ def run(
     for send in sends:
         send.wait()
     return torch.cat([part for peer in range(world) for part in done[peer]])
+
+
+def _post(
+    outgoing: list[torch.Tensor],
+    incoming: dict[int, list[torch.Tensor]],
+    rank: int,
+    world: int,
+    group: dist.ProcessGroup | None,
+) -> tuple[list[dist.Work], dict[tuple[int, int], dist.Work]]:
+    """Start all transfers before any work; per peer the chunks leave in order, which is how they are matched."""
+    sends: list[dist.Work] = []
+    pending: dict[tuple[int, int], dist.Work] = {}
+    for chunk, part in enumerate(outgoing):
+        for step in range(1, world):
+            to, source = (rank + step) % world, (rank - step) % world
+            if len(part):
+                sends.append(_started(dist.isend(part, _global(group, to), group)))
+            if len(incoming[source][chunk]):
+                pending[source, chunk] = _started(dist.irecv(incoming[source][chunk], _global(group, source), group))
+    return sends, pending
 
 
 def _split(rows: int, parts: int) -> list[int]:

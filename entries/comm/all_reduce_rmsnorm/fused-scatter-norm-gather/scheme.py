@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 
 def token_range(num_tokens: int, rank: int, world: int) -> range:
-    """Return the tokens whose residual rank ``rank`` keeps: as ``torch.tensor_split`` cuts, so lengths differ by one."""
+    """Return the tokens whose residual a rank keeps, as ``torch.tensor_split`` cuts: lengths differ by at most one."""
     base, more = divmod(num_tokens, world)
     start = rank * base + min(rank, more)
     return range(start, start + base + (rank < more))
