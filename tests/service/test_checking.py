@@ -117,6 +117,16 @@ def test_references_to_nothing_are_problems(root: Root, write_entry: WriteEntry)
     assert "field uses: expected the id of an entry, found 'kernel/rmsnorm/lost'" in told[2]
 
 
+def test_a_campaign_needs_a_target_of_that_kind(root: Root, write_entry: WriteEntry) -> None:
+    write_entry(root.entries)
+    campaign = write_entry(root.entries, "campaign/some_model/a")
+    with (campaign / "entry.toml").open("a") as file:
+        file.write(f'\n[campaign]\ntarget = "{ID}"\nbaseline = "none"\nreused = ["kernel/rmsnorm/gone"]\n')
+    told = messages(check(None, root))
+    assert f"field campaign.target: expected an entry of kind target, found {ID}" in told[1]
+    assert "field campaign.reused: expected the id of an entry, found 'kernel/rmsnorm/gone'" in told[0]
+
+
 def test_an_axis_that_the_operator_does_not_have_is_a_problem(root: Root, write_entry: WriteEntry) -> None:
     pytest.importorskip("torch")
     edit(write_entry(root.entries), "[source]", "[limits]\nhiden_size = { max = 8 }\n\n[source]")

@@ -234,6 +234,27 @@ def test_damage_in_the_middle_is_found_and_mended(root: Root, write_entry: Write
         assert index.text_is_whole(file)
 
 
+@pytest.mark.parametrize("lost", ["entry_text_data", "entry_dtype", "entry_text"])
+def test_damage_that_shows_only_while_writing_is_mended(
+    root: Root, write_entry: WriteEntry, file: Path, lost: str
+) -> None:
+    write_entry(root.entries)
+    index.update(file, root.entries, sources())
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"DROP TABLE {lost}")
+        connection.commit()
+    write_entry(root.entries, kernel="x = 2\n")
+    assert index.update(file, root.entries, sources()).rebuilt
+    assert index.text_is_whole(file)
+
+
+def test_an_sqlite_without_full_text_is_one_clear_line(root: Root, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "CREATE_TEXT", catalogue.CREATE_TEXT.replace("fts5(", "fts99("))
+    with pytest.raises(StoreError, match="cannot write"):
+        index.update(file, root.entries, sources())
+    assert not file.exists()
+
+
 def test_a_locked_catalogue_is_one_clear_line(root: Root, write_entry: WriteEntry, file: Path) -> None:
     write_entry(root.entries)
     index.update(file, root.entries, sources())
