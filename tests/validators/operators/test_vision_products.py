@@ -91,7 +91,9 @@ def test_convolutions_agree_with_torch_at_every_workload(name: str) -> None:
         assert isinstance(bias, torch.Tensor)
         planar, wide, shift = x.double().permute(0, 3, 1, 2), weight.double(), bias.double()
         if name == "conv2d":
-            wanted = f.conv2d(planar, wide.permute(0, 3, 1, 2), shift, workload.axes["stride"], workload.axes["padding"])
+            wanted = f.conv2d(
+                planar, wide.permute(0, 3, 1, 2), shift, workload.axes["stride"], workload.axes["padding"]
+            )
         elif name == "conv_transpose2d":
             wanted = f.conv_transpose2d(planar, wide.permute(0, 3, 1, 2), shift, workload.axes["stride"])
         else:

@@ -73,7 +73,7 @@ def _depthwise_window(
 
 def _strip(width: int, columns: int, sms: int) -> int:
     """Return the strip length of least time: waves of CTAs times steps of a CTA (length + 6 columns of halo)."""
-    choices = [s for s in (8, 12, 18, 24, 36, 72) if s < 2 * width] or [8]
+    choices = [s for s in (4, 8, 12, 18, 24, 36, 72) if s < 2 * width] or [4]
     return min(choices, key=lambda s: triton.cdiv(triton.cdiv(width, s) * columns, sms) * (s + 6))
 
 
@@ -88,7 +88,7 @@ def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tens
     x, weight, bias = x.contiguous(), weight.contiguous(), bias.contiguous()
     rows, block_c = 4, 64  # one warp a row, two channels a lane
     row_tiles, c_tiles = triton.cdiv(height, rows), triton.cdiv(channels, block_c)
-    sms = torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 1
+    sms = torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 4
     strip = _strip(width, row_tiles * batch * c_tiles, sms)
     _depthwise_window[(triton.cdiv(width, strip), row_tiles * batch, c_tiles)](
         x,
