@@ -22,7 +22,7 @@ NAME = "onnx-minilm"
 
 _HINT = 'pip install "kernel-kb[semantic]", or search with --lexical'
 
-_MINILM = (
+MINILM: tuple[Packaged, ...] = (
     Packaged(
         "model.onnx",
         "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
@@ -37,6 +37,7 @@ _MINILM = (
         ),
     ),
 )
+"""Its files: the model and, from the release of the same publisher that goes with it, the tokenizer."""
 
 
 class OnnxMiniLM:
@@ -61,7 +62,7 @@ class OnnxMiniLM:
             file.name: model_files.read(
                 folder / file.name if folder is not None else model_files.find(file, hint=_HINT), hint=_HINT
             )
-            for file in _MINILM
+            for file in MINILM
         }
         self._pinned = folder is None
         self._resident = resident
@@ -87,7 +88,7 @@ class OnnxMiniLM:
         if self._known is None:
             self._hashing.join()
             if self._pinned:
-                for file in _MINILM:
+                for file in MINILM:
                     model_files.require_hash(file.name, found=self._digests[file.name], pinned=file.sha256, hint=_HINT)
             files = tuple(sorted(self._digests.items()))
             self._known = Space(NAME, self.DIM, files, f"mean of {self.MAX_TOKENS} tokens")

@@ -151,9 +151,7 @@ class SentenceTransformersEmbedder:
         except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
             message = f"{self.name} cannot be loaded: {first_line(error)}"
             raise EmbedderUnavailableError(message, hint=_HINT) from error
-        dim = model.get_embedding_dimension()
-        if not dim:
-            raise EmbedderUnavailableError(f"{self.name} does not say how long its vectors are", hint=_HINT)
+        dim = model.encode_query(["probe"], show_progress_bar=False).shape[1]
         return model, Space(self.name, int(dim), files, f"sentence-transformers, {model.max_seq_length} tokens")
 
 
