@@ -193,6 +193,8 @@ def _search(argv: list[str]) -> int:
     )
     _add_filters(parser)
     parser.add_argument("--limit", type=int, default=10, metavar="N", help="most hits to print (10)")
+    # Answered by the slow path before this parser is asked; here for the help.
+    parser.add_argument("--semantic", action="store_true", help="use embeddings too (extra: semantic)")
     options, query = _words_and_options(parser, argv)
 
     def ask(connection: sqlite3.Connection) -> object:
