@@ -308,6 +308,11 @@ class ChromaServer(_Index):
             client, self._client, self._collection, self._synced = self._client, None, None, None
             if client is not None:
                 client.close()
+                # Chroma's own close leaves the connections of both its halves to the garbage collector.
+                for half in (client, getattr(client, "_admin_client", None)):
+                    session = getattr(getattr(half, "_server", None), "_session", None)
+                    if session is not None:
+                        session.close()
 
     def _connect(self, space: Space) -> "Collection":
         if self._collection is None or self._collection.name != chroma_records.name_of(space):
