@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from kb import hardware
+from kb.errors import DeviceUnavailableError
 from kb.models.facts import Standing
 from kb.models.hit import Best
 from kb.units import speedup_of
@@ -60,7 +62,7 @@ def best(facts: Mapping[str, Any], *, scope: DeviceScope | None = None) -> Best 
     """
     ranked = sorted(
         _claims(facts, None),
-        key=lambda claim: (scope is not None and claim["device"] not in scope.device_names, _speedup(claim) is None),
+        key=lambda claim: (scope is not None and not _made_on(claim, scope), _speedup(claim) is None),
     )
     if not ranked:
         return None
@@ -80,7 +82,25 @@ def best(facts: Mapping[str, Any], *, scope: DeviceScope | None = None) -> Best 
 
 def _claims(facts: Mapping[str, Any], scope: DeviceScope | None) -> list[Mapping[str, Any]]:
     claims: list[Mapping[str, Any]] = list(facts.get("claims", ()))
-    return claims if scope is None else [claim for claim in claims if claim["device"] in scope.device_names]
+    return claims if scope is None else [claim for claim in claims if _made_on(claim, scope)]
+
+
+def _made_on(claim: Mapping[str, Any], scope: DeviceScope) -> bool:
+    """Tell whether a figure was made on the asked device.
+
+    A source that names only a family (``NVIDIA H100``) speaks of some member of it: evidence for the family that was
+    asked for, none for one of its members.
+    """
+    device = claim["device"]
+    if device in scope.device_names:
+        return True
+    if len(scope.members) == 1:
+        return False
+    try:
+        named = hardware.resolve(device)
+    except DeviceUnavailableError:
+        return False
+    return set(named.device_names) <= set(scope.device_names)
 
 
 def _has_code(facts: Mapping[str, Any]) -> bool:

@@ -57,3 +57,11 @@ def test_a_figure_of_the_asked_device_comes_first() -> None:
     found = best({"claims": [CLAIM, other]}, scope=hardware.resolve("H200"))
     assert found is not None
     assert found.device == "NVIDIA H200"
+
+
+def test_a_figure_for_some_member_of_a_family_is_evidence_for_the_family_and_for_no_member() -> None:
+    facts = {"claims": [{**CLAIM, "device": "NVIDIA H100"}]}
+    assert standing(facts, scope=hardware.resolve("H100")).level == "reported"
+    assert standing(facts, scope=hardware.resolve("Hopper")).level == "reported"
+    assert standing(facts, scope=hardware.resolve("NVIDIA H100 80GB HBM3")).level == "documented"
+    assert standing(facts, scope=hardware.resolve("B200")).level == "documented"
