@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FAST = frozenset({"search", "show", "list"})
 """Commands that run here."""
 
-SLOW_OPTIONS = frozenset({"--semantic", "--tier"})
+SLOW_OPTIONS = frozenset({"--tier"})
 """Options of those commands that need more than the standard library."""
 
 _PIPE_CLOSED = 141
@@ -193,14 +193,16 @@ def _search(argv: list[str]) -> int:
     )
     _add_filters(parser)
     parser.add_argument("--limit", type=int, default=10, metavar="N", help="most hits to print (10)")
-    # Answered by the slow path before this parser is asked; here for the help.
     parser.add_argument("--semantic", action="store_true", help="use embeddings too (extra: semantic)")
     options, query = _words_and_options(parser, argv)
 
     def ask(connection: sqlite3.Connection) -> object:
+        scope = _scope(connection, options)
+        if options.semantic:
+            return _by_meaning(connection, query, scope, options)
         from kb.retrieval import retriever
 
-        return retriever.search(connection, query, scope=_scope(connection, options), limit=options.limit)
+        return retriever.search(connection, query, scope=scope, limit=options.limit)
 
     answer: Any = _with_catalogue(options.root, ask)
     if options.json:
@@ -212,6 +214,23 @@ def _search(argv: list[str]) -> int:
     for note in answer.notes:
         _say(f"note: {note}")
     return 0
+
+
+def _by_meaning(connection: sqlite3.Connection, query: str, scope: Scope, options: argparse.Namespace) -> object:
+    """Search by words and meaning: loads an embedder, but neither Chroma nor the command line's other packages."""
+    from kb.config import find_root
+    from kb.service.embedding import search_semantic
+
+    said = False
+
+    def progress(done: int, total: int) -> None:
+        nonlocal said
+        if not said and total > done:
+            said = True
+            _say(f"embedding {total} entries (first use)…")
+
+    root = find_root(options.root)
+    return search_semantic(root, connection, query, scope=scope, limit=options.limit, progress=progress)
 
 
 def _list(argv: list[str]) -> int:
