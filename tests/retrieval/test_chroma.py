@@ -257,7 +257,7 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     "folder removed": _remove,
     "a file instead": _a_file_instead,
     "state removed": lambda folder: (folder / chroma.STATE).unlink(),
-    "state is junk": lambda folder: (folder / chroma.STATE).write_bytes(b"[1"),  # type: ignore[dict-item,return-value]
+    "state is junk": lambda folder: (folder / chroma.STATE).write_bytes(b"[1"),
 } | {
     f"{pattern} {how}": _damage(pattern, how)
     for pattern in ("chroma.sqlite3", "data_level0.bin", "index_metadata.pickle")

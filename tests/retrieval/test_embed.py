@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from kb.errors import ConfigError, EmbedderUnavailableError, RetrievalError
-from kb.retrieval import minilm, models
+from kb.retrieval import minilm, model_files, models
 from kb.retrieval.embed import Space, digest_of, require_same, text_of
 from kb.retrieval.minilm import OnnxMiniLM
 from kb.retrieval.models import SentenceTransformersEmbedder, open_embedder
@@ -85,7 +85,7 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 def copy_of_model(folder: Path) -> Path:
     folder.mkdir()
     for file in minilm.MINILM:
-        shutil.copy(minilm.model_files.find(file, hint=""), folder / file.name)
+        shutil.copy(model_files.find(file, hint=""), folder / file.name)
     return folder
 
 
