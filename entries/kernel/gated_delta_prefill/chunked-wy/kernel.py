@@ -20,8 +20,8 @@ def _dot(a, b, WIDEN: tl.constexpr):
 def _unit_lower_inverse(lower, CHUNK: tl.constexpr, PRECISION: tl.constexpr):
     """Invert I + lower (strictly lower, [CHUNK, CHUNK]) by merging diagonal blocks of 1, 2, 4 … rows.
 
-    With D the inverse of the diagonal blocks and C the block below the diagonal of each pair, the inverse of the pairs is
-    D - D C D: block forward substitution, no power of ``lower`` is ever formed.
+    With D the inverse of the diagonal blocks and C the block below the diagonal of each pair, the inverse of the
+    pairs is D - D C D: block forward substitution, no power of ``lower`` is ever formed.
     """
     i = tl.arange(0, CHUNK)[:, None]
     j = tl.arange(0, CHUNK)[None, :]

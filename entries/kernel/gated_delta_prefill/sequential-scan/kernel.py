@@ -1,4 +1,4 @@
-"""Gated delta rule token by token: a warp carries a column block of a head's state in registers through the sequence."""
+"""Gated delta rule token by token: a warp carries a column block of a head's state in registers."""
 
 import torch
 import triton

@@ -9,7 +9,7 @@ LOG2E = 1.4426950408889634
 
 @triton.jit
 def _dot(a, b, WIDEN: tl.constexpr):
-    # The interpreter keeps bfloat16 as raw 16-bit integers and would multiply those; it also truncates where a GPU rounds.
+    # The interpreter keeps bfloat16 as raw 16-bit integers and would multiply those; it also truncates.
     if WIDEN:
         return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
     return tl.dot(a.to(b.dtype), b, input_precision="ieee")

@@ -11,7 +11,7 @@ CTAS_WANTED = 528
 
 @triton.jit
 def _dot(a, b, WIDEN: tl.constexpr):
-    # The interpreter keeps bfloat16 as raw 16-bit integers and would multiply those; it also truncates where a GPU rounds.
+    # The interpreter keeps bfloat16 as raw 16-bit integers and would multiply those; it also truncates.
     if WIDEN:
         return tl.dot(a.to(tl.float32), b.to(tl.float32), input_precision="ieee")
     return tl.dot(a.to(b.dtype), b, input_precision="ieee")
@@ -162,8 +162,9 @@ def run(
     block_n = 32 if block_d * q.element_size() >= 512 else 64
     most = triton.cdiv(page_table.shape[1] * page_size, block_n)
     splits = max(1, min(most, 128, CTAS_WANTED // (num_seqs * num_kv_heads)))
-    part = torch.empty((num_seqs * num_heads * splits, head_dim) if splits > 1 else (1,), dtype=torch.float32, device=q.device)
-    stat = torch.empty((num_seqs * num_heads * splits, 2) if splits > 1 else (1,), dtype=torch.float32, device=q.device)
+    parts = num_seqs * num_heads * splits if splits > 1 else 0
+    part = torch.empty((parts, head_dim), dtype=torch.float32, device=q.device)
+    stat = torch.empty((parts, 2), dtype=torch.float32, device=q.device)
     _decode_split[(num_kv_heads, splits, num_seqs)](
         q,
         k_cache,

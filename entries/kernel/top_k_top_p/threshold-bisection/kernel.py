@@ -1,4 +1,4 @@
-"""Top-k and top-p without a sort: the largest members of blocks bound the threshold, bisection of float bits finds it."""
+"""Top-k and top-p without a sort: block maxima bound the threshold, bisection of float bits finds it."""
 
 import torch
 import triton
