@@ -22,6 +22,7 @@ from kb.cli import (
     operators,
     status,
 )
+from kb.cli import eval as evaluation
 
 EPILOG = "Exit codes: 0 done, 2 settings or usage, 3 not found, 4 format, 6 store, 7 search, 20 not accepted."
 
@@ -57,7 +58,7 @@ def _settings(
     logging.basicConfig(level=levels[min(verbose, 2)], stream=sys.stderr, format="%(name)s: %(message)s")
 
 
-for module in (fast, add, check, config, diff, doctor, history, index, init, judge, operators, status):
+for module in (fast, add, check, config, diff, doctor, evaluation, history, index, init, judge, operators, status):
     module.register(app)
 
 

@@ -1,0 +1,60 @@
+"""``kb eval``: how good searches are, measured with graded queries."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kb.cli.output import Json, RootOption, progress, say, table, write_json
+
+if TYPE_CHECKING:
+    from kb.service.evaluating import Measured
+
+_COLUMNS = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_5": "recall@5", "hit_at_1": "hit@1"}
+
+
+def evaluate(
+    queries: Annotated[Path, typer.Argument(metavar="QUERIES.jsonl", help='One {"query", "relevant"} a line.')],
+    tier: Annotated[list[str] | None, typer.Option(help="bare, fts, semantic, chroma, rrf; more than once.")] = None,
+    against: Annotated[str | None, typer.Option(metavar="TIER", help="Compare every tier with this one.")] = None,
+    half: Annotated[str, typer.Option(help="tune, test or all.")] = "all",
+    distractors: Annotated[int, typer.Option(metavar="N", help="Rank among N made-up entries.")] = 0,
+    root: RootOption = None,
+    json: Json = False,
+) -> None:
+    """Measure searches with graded queries: quality, latency, and 95 % intervals of differences."""
+    from kb.config import find_root
+    from kb.service.evaluating import among_distractors, evaluate, read_queries
+
+    graded = read_queries(queries, half=half)
+    tiers = list(dict.fromkeys([*(tier or ["bare", "fts"]), *([against] if against else [])]))
+    with among_distractors(find_root(root), distractors, stage=progress) as base:
+        found = evaluate(base, graded, tiers, stage=progress)
+    other = next((one for one in found if one.tier == against), None)
+    if json:
+        shown = [one.to_json(other) for one in found]
+        write_json({"queries": len(graded), "half": half, "distractors": distractors, "tiers": shown})
+        return
+    say(f"{len(graded)} queries ({half}), {distractors:,} made-up entries")
+    table(["tier", *_COLUMNS.values(), "p50 ms", "p95 ms"], [_row(one) for one in found])
+    if other is not None:
+        rows = [_difference(one, other) for one in found if one is not other]
+        table([f"against {other.tier}", *_COLUMNS.values()], rows)
+
+
+def _row(one: "Measured") -> list[str]:
+    figures = one.to_json()
+    latency = [f"{value:.1f}" for value in figures["latency_ms"].values()]
+    return [one.tier, *(f"{figures[name]:.3f}" for name in _COLUMNS), *latency]
+
+
+def _difference(one: "Measured", other: "Measured") -> list[str]:
+    intervals = one.against(other)
+    return [one.tier] + [
+        f"{intervals[name].mean:+.3f} [{intervals[name].low:+.3f}, {intervals[name].high:+.3f}]" for name in _COLUMNS
+    ]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to an application."""
+    app.command("eval")(evaluate)
