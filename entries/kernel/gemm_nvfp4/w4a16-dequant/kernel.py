@@ -1,4 +1,4 @@
-"""Dense GEMM with NVFP4 weights decoded in registers; k is split over CTAs when few rows leave the grid small."""
+"""Dense GEMM with NVFP4 weights: decoded in registers for few rows, once into a scratch copy for many."""
 
 import torch
 import triton
@@ -6,9 +6,66 @@ import triton.language as tl
 
 
 @triton.jit
-def _e2m1_times(bits, scale, dtype: tl.constexpr):
-    # bits: sign at 31, exponent and mantissa of e2m1 at 24..22, which as a float32 is the value times 2^-126.
-    return (bits.to(tl.float32, bitcast=True) * scale).to(dtype)
+def _decode(w, s, dtype: tl.constexpr, CPU: tl.constexpr):
+    """Decode w int32 [N, J], eight e2m1 a word, times s [N, J] to [N, 8 J]; columns in the order of ``_match``.
+
+    s is the scale * 2^118 (float16: 2^6) twice in a word, as a pair of dtype; on the CPU a float32.
+    """
+    HALF: tl.constexpr = (dtype == tl.float16) and not CPU
+    SIGN: tl.constexpr = -2147450880  # 0x80008000
+    REST: tl.constexpr = 0x0E000E00 if HALF else 0x01C001C0
+    SHIFT: tl.constexpr = 3 if HALF else 6
+    # Nibbles p and p + 4 are 16 bits apart: two at a time go to the two halves of a word. The sign goes to the top of
+    # a half, the other three bits across its exponent and mantissa: the value times 2^-126 (float16: 2^-14).
+    t0 = _times(((w << 12) & SIGN) | ((w << (12 - SHIFT)) & REST), s, dtype, CPU)
+    t1 = _times(((w << 8) & SIGN) | ((w << (8 - SHIFT)) & REST), s, dtype, CPU)
+    two = (w << 1) if HALF else (w >> 2)
+    t2 = _times(((w << 4) & SIGN) | (two & REST), s, dtype, CPU)
+    t3 = _times((w & SIGN) | ((w >> SHIFT) & REST), s, dtype, CPU)
+    # All of this only renames registers, once columns are counted as the matrix unit hands them to threads: thread t
+    # of four owns columns 2t, 2t + 1 of every eight, and gets word t of every four.
+    both = tl.join(tl.join(t0, t2), tl.join(t1, t3))
+    both = tl.reshape(both, (w.shape[0], w.shape[1] // 4, 4, 2, 4))
+    return tl.reshape(tl.permute(both, (0, 1, 4, 2, 3)), (w.shape[0], w.shape[1] * 8))
+
+
+@triton.jit
+def _times(r, s, dtype: tl.constexpr, CPU: tl.constexpr):
+    if CPU:
+        low = (r << 16).to(tl.float32, bitcast=True) * s
+        high = (r & -65536).to(tl.float32, bitcast=True) * s
+    else:
+        FMA: tl.constexpr = "fma.rn.f16x2 $0, $1, $2, $3;" if dtype == tl.float16 else "fma.rn.bf16x2 $0, $1, $2, $3;"
+        r = tl.inline_asm_elementwise(FMA, "=r,r,r,r", [r, s, -2147450880], dtype=tl.int32, is_pure=True, pack=1)
+        low = r.to(tl.int16).to(dtype, bitcast=True)
+        high = (r >> 16).to(tl.int16).to(dtype, bitcast=True)
+    return tl.join(low, high)
+
+
+@triton.jit
+def _match(x):
+    """Bring the columns of x [M, K] into the order that ``_decode`` returns, 32 at a time."""
+    blocks = tl.reshape(x, (x.shape[0], x.shape[1] // 32, 4, 2, 4))
+    return tl.reshape(tl.permute(blocks, (0, 1, 4, 2, 3)), (x.shape[0], x.shape[1]))
+
+
+@triton.jit
+def _scale(s, dtype: tl.constexpr, CPU: tl.constexpr):
+    """Return e4m3 bytes s as ``_decode`` wants them; all steps are exact, also for subnormal scales."""
+    if CPU:
+        return ((s & 127).to(tl.int16) << 7).to(tl.float16, bitcast=True).to(tl.float32) * 8.507059173023462e37
+    s = (s & 127).to(tl.int32)
+    if dtype == tl.float16:  # the bits moved by 7 are the scale * 2^-8
+        FMA: tl.constexpr = "fma.rn.f16x2 $0, $1, $2, $3;"
+        return tl.inline_asm_elementwise(
+            FMA, "=r,r,r,r", [s * 0x00800080, 0x74007400, -2147450880], dtype=tl.int32, is_pure=True,
+            pack=1,
+        )
+    # The bits moved by 4 are the scale * 2^-120 as a bfloat16; no power of two reaches 2^118 at once.
+    TWICE: tl.constexpr = "{.reg .b32 t; fma.rn.bf16x2 t, $1, $2, $3; fma.rn.bf16x2 $0, t, $2, $3;}"
+    return tl.inline_asm_elementwise(
+        TWICE, "=r,r,r,r", [s * 0x00100010, 0x7B007B00, -2147450880], dtype=tl.int32, is_pure=True, pack=1
+    )
 
 
 @triton.jit
@@ -20,46 +77,88 @@ def _dot(a, b, acc, CPU: tl.constexpr):
 
 @triton.jit
 def _gemm_nvfp4(
-    x_ptr, packed_ptr, scale_ptr, global_ptr, y_ptr, M, N, K, packed_stride, scale_stride, k_per_split,
+    x_ptr, packed_ptr, scale_ptr, global_ptr, y_ptr, M, N, K, packed_stride, scale_stride, steps,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, EVEN_K: tl.constexpr, CPU: tl.constexpr,
 ):
-    MASK: tl.constexpr = -2118123520  # 0x81C00000
     dtype: tl.constexpr = x_ptr.dtype.element_ty
     # Tiles of x vary fastest: CTAs that run together decode the same weights and find them in L2.
     m_tiles = tl.cdiv(M, BLOCK_M)
     cols = (tl.program_id(0) // m_tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows = (tl.program_id(0) % m_tiles) * BLOCK_M + tl.arange(0, BLOCK_M)
     split = tl.program_id(1)
-    low_k = split * k_per_split
+    first = split * steps  # in tiles of BLOCK_K: so the compiler sees that rows stay 16-byte aligned
     weight_row = tl.minimum(cols, N - 1).to(tl.int64)
     token_row = tl.minimum(rows, M - 1).to(tl.int64)
-    pair = low_k // 2 + tl.arange(0, BLOCK_K // 2)
-    block = low_k // 16 + tl.arange(0, BLOCK_K // 16)
-    k = low_k + tl.arange(0, BLOCK_K)
-    packed_ptrs = packed_ptr + weight_row[:, None] * packed_stride + pair[None, :]
+    word = first * (BLOCK_K // 8) + tl.arange(0, BLOCK_K // 8)
+    block = first * (BLOCK_K // 16) + tl.arange(0, BLOCK_K // 16)
+    k = first * BLOCK_K + tl.arange(0, BLOCK_K)
+    packed_ptrs = packed_ptr + weight_row[:, None] * packed_stride + word[None, :]
     scale_ptrs = scale_ptr + weight_row[:, None] * scale_stride + block[None, :]
     x_ptrs = x_ptr + token_row[:, None] * K + k[None, :]
     acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
-    for start_k in range(0, k_per_split, BLOCK_K):
+    for start_k in range(0, steps * BLOCK_K, BLOCK_K):
         if EVEN_K:
-            v = tl.load(packed_ptrs).to(tl.int32)
+            w = tl.load(packed_ptrs)
             s = tl.load(scale_ptrs)
             x = tl.load(x_ptrs)
         else:
-            v = tl.load(packed_ptrs, mask=pair[None, :] < packed_stride - start_k // 2, other=0).to(tl.int32)
+            w = tl.load(packed_ptrs, mask=word[None, :] < packed_stride - start_k // 8, other=0)
             s = tl.load(scale_ptrs, mask=block[None, :] < scale_stride - start_k // 16, other=0)
             x = tl.load(x_ptrs, mask=k[None, :] < K - start_k, other=0.0)
-        # e4m3 bits moved to float16 are the scale times 2^-8, also for subnormals; 2^126 leaves scale * 2^118.
-        s = ((s & 127).to(tl.int16) << 7).to(tl.float16, bitcast=True).to(tl.float32) * 8.507059173023462e37
-        s = tl.broadcast_to(s[:, :, None], (BLOCK_N, BLOCK_K // 16, 8)).reshape(BLOCK_N, BLOCK_K // 2)
-        x_even, x_odd = tl.split(tl.reshape(x, (BLOCK_M, BLOCK_K // 2, 2)))
-        acc = _dot(_e2m1_times(((v << 28) >> 6) & MASK, s, dtype), tl.trans(x_even), acc, CPU)
-        acc = _dot(_e2m1_times((v << 18) & MASK, s, dtype), tl.trans(x_odd), acc, CPU)
-        packed_ptrs += BLOCK_K // 2
+        s = tl.broadcast_to(_scale(s, dtype, CPU)[:, :, None], (BLOCK_N, BLOCK_K // 16, 2)).reshape(BLOCK_N, BLOCK_K // 8)
+        acc = _dot(_decode(w, s, dtype, CPU), tl.trans(_match(x)), acc, CPU)
+        packed_ptrs += BLOCK_K // 8
         scale_ptrs += BLOCK_K // 16
         x_ptrs += BLOCK_K
     y = tl.trans(acc * (tl.load(global_ptr) * 256.0)).to(y_ptr.dtype.element_ty)
     y_ptrs = y_ptr + (split.to(tl.int64) * M + rows[:, None]) * N + cols[None, :]
+    tl.store(y_ptrs, y, mask=(rows[:, None] < M) & (cols[None, :] < N))
+
+
+@triton.jit
+def _decode_weight(packed_ptr, scale_ptr, w_ptr, num_blocks, BLOCKS: tl.constexpr):
+    """Write the decoded weight in natural order, 2^-8 too small as in the other kernel."""
+    block = tl.program_id(0).to(tl.int64) * BLOCKS + tl.arange(0, BLOCKS)
+    inside = block[:, None] < num_blocks
+    v = tl.load(packed_ptr + block[:, None] * 8 + tl.arange(0, 8)[None, :], mask=inside, other=0).to(tl.int32)
+    s = tl.load(scale_ptr + block, mask=block < num_blocks, other=0)
+    # e4m3 bits moved to float16 are the scale times 2^-8, also for subnormals; 2^126 leaves scale * 2^118.
+    s = ((s & 127).to(tl.int16) << 7).to(tl.float16, bitcast=True).to(tl.float32) * 8.507059173023462e37
+    low = (((v << 28) >> 6) & -2118123520).to(tl.float32, bitcast=True) * s[:, None]
+    high = ((v << 18) & -2118123520).to(tl.float32, bitcast=True) * s[:, None]
+    w = tl.reshape(tl.join(low, high), (BLOCKS, 16)).to(w_ptr.dtype.element_ty)
+    tl.store(w_ptr + block[:, None] * 16 + tl.arange(0, 16)[None, :], w, mask=inside)
+
+
+@triton.jit
+def _gemm_decoded(
+    x_ptr, w_ptr, global_ptr, y_ptr, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP: tl.constexpr, EVEN_K: tl.constexpr,
+    CPU: tl.constexpr,
+):
+    # GROUP tile rows are walked column by column, so that CTAs running together share rows of x and of the weight.
+    m_tiles, n_tiles = tl.cdiv(M, BLOCK_M), tl.cdiv(N, BLOCK_N)
+    band = tl.program_id(0) // (GROUP * n_tiles)
+    height = tl.minimum(m_tiles - band * GROUP, GROUP)
+    within = tl.program_id(0) % (GROUP * n_tiles)
+    rows = (band * GROUP + within % height) * BLOCK_M + tl.arange(0, BLOCK_M)
+    cols = (within // height) * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    x_ptrs = x_ptr + tl.minimum(rows, M - 1).to(tl.int64)[:, None] * K + k[None, :]
+    w_ptrs = w_ptr + tl.minimum(cols, N - 1).to(tl.int64)[None, :] * K + k[:, None]
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for start_k in range(0, K, BLOCK_K):
+        if EVEN_K:
+            x = tl.load(x_ptrs)
+            w = tl.load(w_ptrs)
+        else:
+            x = tl.load(x_ptrs, mask=k[None, :] < K - start_k, other=0.0)
+            w = tl.load(w_ptrs, mask=k[:, None] < K - start_k, other=0.0)
+        acc = _dot(x, w, acc, CPU)
+        x_ptrs += BLOCK_K
+        w_ptrs += BLOCK_K
+    y = (acc * (tl.load(global_ptr) * 256.0)).to(y_ptr.dtype.element_ty)
+    y_ptrs = y_ptr + rows.to(tl.int64)[:, None] * N + cols[None, :]
     tl.store(y_ptrs, y, mask=(rows[:, None] < M) & (cols[None, :] < N))
 
 
@@ -70,6 +169,10 @@ def _add_splits(part_ptr, y_ptr, size, SPLITS: tl.constexpr, BLOCK: tl.constexpr
     for split in tl.static_range(SPLITS):
         total += tl.load(part_ptr + split * size + at, mask=at < size, other=0.0)
     tl.store(y_ptr + at, total.to(y_ptr.dtype.element_ty), mask=at < size)
+
+
+MANY_ROWS = 1024
+"""From here on the weight is decoded once into scratch memory: the copy costs what 60 rows cost in arithmetic."""
 
 
 def run(
@@ -84,7 +187,8 @@ def run(
         weight_global_scale: float32 [1].
 
     Returns:
-        y [m, n], dtype of x; float32 accumulation. Scratch where k is split: up to 8 float32 copies of y.
+        y [m, n], dtype of x; float32 accumulation. Scratch: up to 8 float32 copies of y where k is split, a copy of
+        the weight in the dtype of x for 1024 rows or more.
     """
     m, k = x.shape
     n = weight_packed.shape[0]
@@ -92,19 +196,31 @@ def run(
     y = torch.empty((m, n), dtype=x.dtype if x.is_cuda else torch.float32, device=x.device)
     if y.numel() == 0:
         return y.to(x.dtype)
-    x = x.contiguous()
-    packed = weight_packed.contiguous().view(torch.int8)
+    x, weight_packed = x.contiguous(), weight_packed.contiguous()
     scale = weight_scale.contiguous().view(torch.uint8)
+    if m >= MANY_ROWS:
+        weight = torch.empty((n, k), dtype=x.dtype, device=x.device)
+        blocks = scale.numel()
+        _decode_weight[(triton.cdiv(blocks, 128),)](
+            weight_packed.view(torch.int8), scale, weight, blocks, BLOCKS=128, num_warps=4
+        )
+        block_m, block_n, block_k = 128, 256, 64
+        _gemm_decoded[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
+            x, weight, weight_global_scale, y, m, n, k, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, GROUP=8,
+            EVEN_K=k % block_k == 0, CPU=not x.is_cuda, num_warps=8, num_stages=3,
+        )
+        return y.to(x.dtype)
+    packed = weight_packed.view(torch.int32)
     block_m = min(128, max(16, triton.next_power_of_2(m)))
     block_n, block_k, warps, stages = (64, 128, 4, 6) if block_m <= 32 else (128, 64, 8, 4)
     tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n)
     splits = max(1, min(8, 528 // tiles, k // (2 * block_k)))
-    k_per_split = triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
-    splits = triton.cdiv(k, k_per_split)
+    steps = triton.cdiv(triton.cdiv(k, splits), block_k)
+    splits = triton.cdiv(k, steps * block_k)
     part = y if splits == 1 else torch.empty((splits, m, n), dtype=torch.float32, device=x.device)
     _gemm_nvfp4[(tiles, splits)](
-        x, packed, scale, weight_global_scale, part, m, n, k, packed.stride(0), scale.stride(0), k_per_split,
-        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, EVEN_K=k % k_per_split == 0, CPU=not x.is_cuda,
+        x, packed, scale, weight_global_scale, part, m, n, k, packed.stride(0), scale.stride(0), steps,
+        BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, EVEN_K=k % (steps * block_k) == 0, CPU=not x.is_cuda,
         num_warps=warps, num_stages=stages,
     )
     if splits > 1:

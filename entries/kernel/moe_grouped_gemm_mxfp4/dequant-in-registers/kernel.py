@@ -20,9 +20,53 @@ def _find_tile(offsets_ptr, tile, num_experts, BLOCK_M: tl.constexpr, BLOCK_E: t
 
 
 @triton.jit
-def _e2m1_times(bits, scale, dtype: tl.constexpr):
-    # bits: sign at 31, exponent and mantissa of e2m1 at 24..22, which as a float32 is the value times 2^-126.
-    return (bits.to(tl.float32, bitcast=True) * scale).to(dtype)
+def _decode(w, s, CPU: tl.constexpr):
+    """Decode w int32 [N, J], eight e2m1 a word, times s [N, J] to [N, 8 J]; columns in the order of ``_match``.
+
+    s is the scale * 2^94 twice in a word, as a pair of bfloat16; on the CPU a float32.
+    """
+    SIGN: tl.constexpr = -2147450880  # 0x80008000
+    REST: tl.constexpr = 0x01C001C0
+    # Nibbles p and p + 4 are 16 bits apart: two at a time go to the two halves of a word. The sign goes to the top of
+    # a half, the other three bits across its exponent and mantissa: the value times 2^-126.
+    t0 = _times(((w << 12) & SIGN) | ((w << 6) & REST), s, CPU)
+    t1 = _times(((w << 8) & SIGN) | ((w << 2) & REST), s, CPU)
+    t2 = _times(((w << 4) & SIGN) | ((w >> 2) & REST), s, CPU)
+    t3 = _times((w & SIGN) | ((w >> 6) & REST), s, CPU)
+    # All of this is a renaming of registers, once columns are counted as the matrix unit hands them to threads: thread
+    # t of four owns columns 2t, 2t + 1 of every eight, and gets word t of every four.
+    both = tl.join(tl.join(t0, t2), tl.join(t1, t3))
+    both = tl.reshape(both, (w.shape[0], w.shape[1] // 4, 4, 2, 4))
+    return tl.reshape(tl.permute(both, (0, 1, 4, 2, 3)), (w.shape[0], w.shape[1] * 8))
+
+
+@triton.jit
+def _times(r, s, CPU: tl.constexpr):
+    if CPU:
+        low = (r << 16).to(tl.float32, bitcast=True) * s
+        high = (r & -65536).to(tl.float32, bitcast=True) * s
+    else:
+        FMA: tl.constexpr = "fma.rn.bf16x2 $0, $1, $2, $3;"
+        r = tl.inline_asm_elementwise(FMA, "=r,r,r,r", [r, s, -2147450880], dtype=tl.int32, is_pure=True, pack=1)
+        low = r.to(tl.int16).to(tl.bfloat16, bitcast=True)
+        high = (r >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+    return tl.join(low, high)
+
+
+@triton.jit
+def _match(x):
+    """Bring the columns of x [M, K] into the order that ``_decode`` returns, 32 at a time."""
+    blocks = tl.reshape(x, (x.shape[0], x.shape[1] // 32, 4, 2, 4))
+    return tl.reshape(tl.permute(blocks, (0, 1, 4, 2, 3)), (x.shape[0], x.shape[1]))
+
+
+@triton.jit
+def _scale(s, CPU: tl.constexpr):
+    """Return e8m0 bytes s as ``_decode`` wants them: 2^(byte - 127 + 94), so that a product is 2^-32 too small."""
+    power = tl.minimum(s.to(tl.int32) + 94, 254)
+    if CPU:
+        return (power << 23).to(tl.float32, bitcast=True)
+    return power * 0x00800080  # moved by 7 and doubled: a pair of bfloat16
 
 
 @triton.jit
@@ -43,36 +87,30 @@ def _moe_mxfp4(
     expert, start, end = _find_tile(offsets_ptr, tile, num_experts, BLOCK_M, BLOCK_E)
     if expert >= num_experts:
         return
-    MASK: tl.constexpr = -2118123520  # 0x81C00000
-    dtype: tl.constexpr = x_ptr.dtype.element_ty
     cols = (tl.program_id(0) % n_tiles) * BLOCK_N + tl.arange(0, BLOCK_N)
     rows = start + tl.arange(0, BLOCK_M)
     # Rows beyond the edge repeat the last valid one, so that no load needs a mask in the row direction.
     weight_row = expert.to(tl.int64) * N + tl.minimum(cols, N - 1)
     token_row = tl.minimum(rows, end - 1).to(tl.int64)
-    pair = tl.arange(0, BLOCK_K // 2)
+    word = tl.arange(0, BLOCK_K // 8)
     block = tl.arange(0, BLOCK_K // 32)
     k = tl.arange(0, BLOCK_K)
-    packed_ptrs = packed_ptr + weight_row[:, None] * packed_stride + pair[None, :]
+    packed_ptrs = packed_ptr + weight_row[:, None] * packed_stride + word[None, :]
     scale_ptrs = scale_ptr + weight_row[:, None] * scale_stride + block[None, :]
     x_ptrs = x_ptr + token_row[:, None] * K + k[None, :]
     acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
     for start_k in range(0, K, BLOCK_K):
         if EVEN_K:
-            v = tl.load(packed_ptrs).to(tl.int32)
+            w = tl.load(packed_ptrs)
             s = tl.load(scale_ptrs)
             x = tl.load(x_ptrs)
         else:
-            v = tl.load(packed_ptrs, mask=pair[None, :] < packed_stride - start_k // 2, other=0).to(tl.int32)
+            w = tl.load(packed_ptrs, mask=word[None, :] < packed_stride - start_k // 8, other=0)
             s = tl.load(scale_ptrs, mask=block[None, :] < scale_stride - start_k // 32, other=0)
             x = tl.load(x_ptrs, mask=k[None, :] < K - start_k, other=0.0)
-        # 2^(byte - 127 + 94) is scale * 2^94: the product below is value * scale * 2^-32, far from both ends.
-        s = (tl.minimum(s.to(tl.int32) + 94, 254) << 23).to(tl.float32, bitcast=True)
-        s = tl.broadcast_to(s[:, :, None], (BLOCK_N, BLOCK_K // 32, 16)).reshape(BLOCK_N, BLOCK_K // 2)
-        x_even, x_odd = tl.split(tl.reshape(x, (BLOCK_M, BLOCK_K // 2, 2)))
-        acc = _dot(_e2m1_times(((v << 28) >> 6) & MASK, s, dtype), tl.trans(x_even), acc, CPU)
-        acc = _dot(_e2m1_times((v << 18) & MASK, s, dtype), tl.trans(x_odd), acc, CPU)
-        packed_ptrs += BLOCK_K // 2
+        s = tl.broadcast_to(_scale(s, CPU)[:, :, None], (BLOCK_N, BLOCK_K // 32, 4)).reshape(BLOCK_N, BLOCK_K // 8)
+        acc = _dot(_decode(w, s, CPU), tl.trans(_match(x)), acc, CPU)
+        packed_ptrs += BLOCK_K // 8
         scale_ptrs += BLOCK_K // 32
         x_ptrs += BLOCK_K
     y = acc * 4294967296.0
@@ -104,7 +142,7 @@ def run(
     if y.numel() == 0:
         return y.to(x.dtype)
     x = x.contiguous()
-    packed = weight_packed.contiguous().view(torch.int8)
+    packed = weight_packed.contiguous().view(torch.int32)
     scale = weight_scale.contiguous()
     block_m = min(128, max(16, triton.next_power_of_2(num_tokens // num_experts)))
     block_n, block_k, warps, stages = (64, 128, 4, 6) if block_m <= 32 else (128, 64, 8, 4)
