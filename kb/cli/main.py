@@ -21,6 +21,8 @@ from kb.cli import (
     judge,
     operators,
     status,
+    validate,
+    verify,
 )
 from kb.cli import eval as evaluation
 
@@ -58,7 +60,23 @@ def _settings(
     logging.basicConfig(level=levels[min(verbose, 2)], stream=sys.stderr, format="%(name)s: %(message)s")
 
 
-for module in (fast, add, check, config, diff, doctor, evaluation, history, index, init, judge, operators, status):
+for module in (
+    fast,
+    add,
+    check,
+    config,
+    diff,
+    doctor,
+    evaluation,
+    history,
+    index,
+    init,
+    judge,
+    operators,
+    status,
+    validate,
+    verify,
+):
     module.register(app)
 
 

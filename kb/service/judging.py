@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kb.errors import DeviceUnavailableError, EntryFormatError, UnknownOperatorError, ValidatorError
+from kb.transfer import facts_of
 from kb.validators.operators.names import NAMES
 
 if TYPE_CHECKING:
-    from kb.validators.operators.spec import Operator
+    from kb.models.entry import EntryFile
+    from kb.store.files import StoredEntry
+    from kb.validators.operators.spec import Operator, Workload
     from kb.validators.runtime.report import Report
 
 _LARGEST_BYTES = 1 << 20
@@ -48,14 +51,55 @@ def judge_file(
     _known(operator)
     if device != "cpu":
         raise DeviceUnavailableError(f"values are judged on the cpu, not on {device!r}", hint="leave --device out")
-    source = _read(file)
+    return _judge(operator, _read(file), progress=progress, ghosts=ghosts, dtypes=dtypes)
+
+
+def judge_entry(stored: "StoredEntry") -> "Report":
+    """Judge the code of an entry at the awkward workloads that its dtypes and limits admit.
+
+    Args:
+        stored: A valid entry with an operator and an entry point.
+
+    Returns:
+        The judge's report.
+
+    Raises:
+        ValidatorError: The judge itself cannot work here, or no workload is left.
+    """
+    name = str(stored.file.entry_point).partition(":")[0]
+    workloads = admitted_workloads(stored.file)
+    if not workloads:
+        raise ValidatorError(f"{stored.id}: its dtypes and limits admit no workload", hint="widen limits or the spec")
+    return _judge(str(stored.file.operator), stored.files[name], workloads=workloads)
+
+
+def admitted_workloads(facts: "EntryFile") -> "list[Workload]":
+    """Return the awkward workloads of an entry's operator that its dtypes and limits admit."""
+    spec = _load(str(facts.operator))
+    limits = facts_of("kernel/x/x", facts.model_dump(mode="json", by_alias=True)).limits
+    return [
+        one
+        for one in spec.workloads
+        if one.use == "awkward"
+        and one.dtype in facts.dtypes
+        and not any(axis in one.axes and limit.violation(one.axes[axis]) for axis, limit in limits.items())
+    ]
+
+
+def _judge(
+    operator: str,
+    source: bytes,
+    *,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,  # noqa: ANN401 - fields of Options
+) -> "Report":
     try:
         from kb.validators.runtime.judge import Options, judge
         from kb.validators.runtime.worker import JudgeError
     except ImportError as error:
         raise ValidatorError(f"the judge needs torch and numpy: {error}", hint=_NO_TORCH) from error
     try:
-        return judge(operator, source, options=Options(ghosts=ghosts, dtypes=dtypes), progress=progress)
+        return judge(operator, source, options=Options(**options), progress=progress)
     except JudgeError as error:
         raise ValidatorError(error.message, hint=error.hint) from error
     except (MemoryError, OSError) as error:
