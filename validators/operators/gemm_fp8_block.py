@@ -1,8 +1,10 @@
 """FP8 GEMM with block scales: 1 x 128 on activations, 128 x 128 on weights, promotion to float32 every 128 of k.
 
-Inside one block of 128 the matrix unit may keep its own partial sum (on Hopper about 14 bits, truncated each 32
-elements): four truncations of at most 2^-13 of S are 2^-11, one u(float16); the factor 2 leaves room for partial sums
-that pass S on their way.
+Inside one block of 128 the matrix unit may keep its own partial sum. On Hopper each step of 32 elements aligns the 32
+products and the sum so far to the largest of them and truncates all below 13 fraction bits. Four such steps on e4m3
+draws err by 0.25 u(float16) S on average (simulated, rms), and by 3.5 u(float16) S at the worst of 4e5 draws, where the
+partial sum passes 4 S on its way; 8 leaves a factor of two for the 5e7 elements of a prefill. A bfloat16 partial sum
+has u = 8 u(float16) at every step and passes that at the first cancellation.
 """
 
 import torch
@@ -64,7 +66,8 @@ SPEC = Operator(
     dtypes=("bfloat16",),
     reference=reference,
     condition=condition,
-    error=ErrorModel(accumulate="float32", c_acc=200, c_out=1, operand="float16", c_operand=2),
+    # c_out = 2 admits a store that truncates, as Triton's interpreter does.
+    error=ErrorModel(accumulate="float32", c_acc=200, c_out=2, operand="float16", c_operand=8),
     cost=cost,
     laws={"normal": normal},
     workloads=(

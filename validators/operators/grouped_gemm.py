@@ -26,7 +26,7 @@ def groups(x: torch.Tensor, weight: Weight, expert_offsets: torch.Tensor, n: int
     Returns:
         float64 [num_tokens_expanded, n].
     """
-    y = torch.zeros(x.shape[0], n, dtype=torch.float64)
+    y = torch.zeros(x.shape[0], n, dtype=torch.float64, device=x.device)
     bounds = expert_offsets.tolist()
     for expert, (low, high) in enumerate(pairwise(bounds)):
         if high > low:
@@ -124,7 +124,8 @@ SPEC = Operator(
     dtypes=("bfloat16", "float16", "float32"),
     reference=reference,
     condition=condition,
-    error=ErrorModel(accumulate="float32", c_acc=200, c_out=1),
+    # c_out = 2 admits a store that truncates, as Triton's interpreter does.
+    error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
     laws={"normal": normal, "one_expert": one_expert},
     workloads=(

@@ -66,7 +66,8 @@ SPEC = Operator(
     dtypes=("bfloat16",),
     reference=reference,
     condition=condition,
-    error=ErrorModel(accumulate="float32", c_acc=200, c_out=1),
+    # c_out = 2 admits a store that truncates, as Triton's interpreter does.
+    error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
     laws={"normal": normal, "one_expert": one_expert},
     workloads=(

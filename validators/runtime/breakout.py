@@ -18,16 +18,32 @@ def verify(layers: Layers, *, canary: Path, judge_pid: int, limits: Limits) -> N
         judge_pid: The judge's process, as the host numbers it.
         limits: The resource bounds that were asked for.
     """
-    layers.verified["file_read"] = _refused(lambda: canary.read_bytes())
-    layers.verified["file_write"] = _refused(lambda: canary.with_name("escaped").write_bytes(b"x"))
-    layers.verified["home_write"] = _refused(lambda: Path("/tmp/kb-escape").write_bytes(b"x"))  # noqa: S108
-    layers.verified["network"] = _refused(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-    layers.verified["unix_socket"] = _refused(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
-    layers.verified["process"] = _refused(_spawn)
-    layers.verified["signal"] = _refused(lambda: os.kill(judge_pid, 0))
-    layers.verified["uid"] = _refused(lambda: os.setresuid(0, 0, 0))
-    layers.verified["memory"] = resource.getrlimit(resource.RLIMIT_DATA)[0] <= limits.data_bytes
-    layers.verified["files"] = resource.getrlimit(resource.RLIMIT_FSIZE)[0] <= limits.file_bytes
+    held = layers.verified
+    held["file_read"] = _refused(lambda: canary.read_bytes()) and _refused(lambda: list(canary.parent.iterdir()))
+    held["file_write"] = all(_refused(attempt) for attempt in _writes(canary))
+    held["home_write"] = _refused(lambda: Path("/tmp/kb-escape").write_bytes(b"x"))  # noqa: S108
+    held["network"] = _refused(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    held["unix_socket"] = _refused(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    held["process"] = _refused(_spawn)
+    held["signal"] = _refused(lambda: os.kill(judge_pid, 0))
+    held["memory_of_others"] = _refused(lambda: Path(f"/proc/{judge_pid}/mem").open("rb").close())
+    held["uid"] = _refused(lambda: os.setresuid(0, 0, 0))
+    held["memory"] = resource.getrlimit(resource.RLIMIT_DATA)[0] <= limits.data_bytes
+    held["files"] = resource.getrlimit(resource.RLIMIT_FSIZE)[0] <= limits.file_bytes
+
+
+def _writes(canary: Path) -> tuple[Callable[[], object], ...]:
+    return (
+        lambda: canary.with_name("escaped").write_bytes(b"x"),
+        lambda: os.truncate(canary, 0),
+        lambda: canary.rename(canary.with_name("renamed")),
+        lambda: canary.with_name("linked").hardlink_to(canary),
+        lambda: canary.with_name("linked").symlink_to(canary),
+        lambda: canary.with_name("made").mkdir(),
+        lambda: canary.unlink(),
+        lambda: canary.chmod(0o777),
+        lambda: os.utime(canary),
+    )
 
 
 def _spawn() -> None:

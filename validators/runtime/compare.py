@@ -77,7 +77,9 @@ def compare_output(
     if not bool(same.all()):
         return Comparison("wrong_values", None, f"{buffer.name}: {int((~same).sum())} non-finite values differ")
     safe = torch.where(finite, expected, torch.zeros_like(expected))
-    limit = bound(error, safe, safe.abs() if scale is None else torch.nan_to_num(scale), dtype=wanted)
+    # A scale that is no number would admit anything: the value itself takes its place.
+    size = safe.abs() if scale is None else torch.where(torch.isfinite(scale), scale, safe.abs())
+    limit = bound(error, safe, size, dtype=wanted)
     ratio = torch.where(finite, (got - expected).abs() / limit, torch.zeros_like(expected))
     worst = float(ratio.max())
     return Comparison(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kb.validators.operators.spec import DTYPES, Operator
-from kb.validators.runtime import report
+from kb.validators.runtime import replies, report
 from kb.validators.runtime.arena import Arena, Placed, aligned
 from kb.validators.runtime.compare import Comparison, compare_output
 from kb.validators.runtime.expectation import Expectation, Expected
@@ -22,6 +22,9 @@ _FAILURES = 3
 
 _SETTLE_S, _WINDOW_S, _BUSY = 0.05, 0.15, 0.6
 """Grace after a call, the window in which CPU time is counted, and the share of one core that counts as busy."""
+
+_SHOWN = {"wrong_shape": "wrong_shape", "wrong_dtype": "wrong_dtype"}
+"""Reasons that a case has as its verdict; any other one is ``cheated``."""
 
 Reject = Callable[[str, str], None]
 
@@ -38,6 +41,8 @@ class Conversation:
         self.changed: list[str] = []
         self._dice = random.Random(os.urandom(16))  # noqa: S311 - chooses when to look, and nobody sees it
         self._bases, self._output_offset = self._places()
+        self._earlier: tuple[Case, Expected, list[bytes]] | None = None
+        self._before: tuple[Case, Expected, list[bytes]] | None = None
 
     def _places(self) -> tuple[dict[tuple[int, int], int], int]:
         """Give each workload two places in the arena, and the results the rest of it."""
@@ -73,11 +78,11 @@ class Conversation:
             if failures >= _FAILURES:
                 return
         try:
-            self.changed = [
-                str(name) for name in self.worker.ask({"op": "state"}, limit_s=self.limit_s).get("changed", [])
-            ]
+            self.changed = replies.names(self.worker.ask({"op": "state"}, limit_s=self.limit_s), "changed")
         except WorkerEndedError as error:
             reject(error.reason, error.detail)
+        except replies.ForgedReplyError as error:
+            reject("forged_protocol", str(error))
 
     def call(self, case: Case, reject: Reject) -> bool:
         """Make one call and compare everything that can be seen of it.
@@ -85,6 +90,7 @@ class Conversation:
         Raises:
             WorkerEndedError: The worker is gone or too slow.
         """
+        self._before, self._earlier = self._earlier, None
         expected = self.expectation.case(case.index)
         arguments, spans = self._place(case, expected)
         size = sum(aligned(one.numel() * 8) for one in expected.outputs) + 4096
@@ -92,14 +98,16 @@ class Conversation:
         reply = self.worker.ask(
             {"op": "call", "arguments": arguments, "offset": self._output_offset}, limit_s=self.limit_s
         )
-        if "error" in reply:
-            detail = report.escaped(f"{reply['error'].get('type')}: {reply['error'].get('message')}", 500)
+        detail = replies.failure(reply)
+        if detail is not None:
             reject("crashed", detail)
             self.results.append(self._result(case, "crashed", None, detail))
             return False
-        first, problem = self._collect(reply, expected)
+        first, problem = self._collect(reply, case, expected)
         if problem is None:
             problem = self._compare(case, first, expected)
+        else:
+            self.results.append(self._result(case, _SHOWN.get(problem[0], "cheated"), None, problem[1]))
         if problem is not None:
             reject(problem[0], f"{problem[1]} (call {case.index}, {case.contents})")
             return False
@@ -122,40 +130,37 @@ class Conversation:
             offset = aligned(offset + raw["size_bytes"])
         return arguments, spans
 
-    def _collect(self, reply: dict[str, Any], expected: Expected) -> tuple[list[bytes], tuple[str, str] | None]:
+    def _collect(
+        self, reply: dict[str, Any], case: Case, expected: Expected
+    ) -> tuple[list[bytes], tuple[str, str] | None]:
         """Read the bytes that a reply points at; what the reply claims of them must be what was asked for."""
-        claims = reply.get("outputs")
-        if not isinstance(claims, list) or not all(isinstance(one, dict) for one in claims):
-            return [], ("forged_protocol", "a reply without outputs")
-        if len(claims) != len(expected.outputs):
-            return [], ("wrong_shape", f"{len(expected.outputs)} results were expected, got {len(claims)}")
         found: list[bytes] = []
-        for claim, want, buffer in zip(claims, expected.outputs, self.operator.outputs, strict=True):
-            problem = self._claim_problem(claim, want, buffer.name)
-            if problem is not None:
-                return [], problem
-            try:
-                found.append(self.arena.read(claim["offset"], claim["size_bytes"]))
-            except (ValueError, TypeError):
-                return [], ("forged_protocol", "a result outside the arena")
+        try:
+            claims = replies.claims(reply)
+            if len(claims) != len(expected.outputs):
+                return [], ("wrong_shape", f"{len(expected.outputs)} results were expected, got {len(claims)}")
+            for which, (claim, want) in enumerate(zip(claims, expected.outputs, strict=True)):
+                problem = self._claim_problem(claim, want, self.operator.outputs[which].name, self._wanted(case, which))
+                if problem is not None:
+                    return [], problem
+                found.append(self.arena.read(claim.offset, claim.size_bytes))
+        except (replies.ForgedReplyError, ValueError) as error:
+            return [], ("forged_protocol", str(error))
         return found, None
 
-    def _claim_problem(self, claim: dict[str, Any], want: torch.Tensor, name: str) -> tuple[str, str] | None:
-        if not claim.get("plain"):
-            kind = report.escaped(str(claim.get("type")), 60)
-            code = "lazy_result" if "dtype" in claim else "wrong_dtype"
-            return code, f"{name}: a plain tensor was expected, got {kind}"
-        if claim.get("shape") != list(want.shape):
-            return (
-                "wrong_shape",
-                f"{name}: expected {list(want.shape)}, got {report.escaped(str(claim.get('shape')), 80)}",
-            )
-        if claim.get("device") != "cpu" or claim.get("dtype") not in DTYPES:
-            return (
-                "wrong_dtype",
-                f"{name}: {report.escaped(str(claim.get('dtype')), 40)} on {claim.get('device')!r:.20}",
-            )
-        if claim.get("size_bytes") != want.numel() * DTYPES[claim["dtype"]].itemsize:
+    def _claim_problem(
+        self, claim: replies.Claim, want: torch.Tensor, name: str, wanted: str
+    ) -> tuple[str, str] | None:
+        if not claim.plain or not claim.is_tensor:
+            code = "lazy_result" if claim.is_tensor else "wrong_dtype"
+            return code, f"{name}: a plain tensor was expected, got {report.escaped(claim.kind, 60)}"
+        if claim.shape != tuple(want.shape):
+            shown = report.escaped(str(list(claim.shape)), 80)
+            return "wrong_shape", f"{name}: expected {list(want.shape)}, got {shown}"
+        if claim.device != "cpu" or claim.dtype != wanted:
+            shown = report.escaped(f"{claim.dtype} on {claim.device}", 60)
+            return "wrong_dtype", f"{name}: expected {wanted}, got {shown}"
+        if claim.size_bytes != want.numel() * DTYPES[wanted].itemsize:
             return "forged_protocol", f"{name}: a result of the wrong size"
         return None
 
@@ -169,9 +174,6 @@ class Conversation:
         for which, (data, want, scale) in enumerate(zip(found, expected.outputs, expected.scales, strict=True)):
             wanted = self._wanted(case, which)
             buffer = self.operator.outputs[which]
-            if len(data) != want.numel() * DTYPES[wanted].itemsize:
-                comparisons.append(Comparison("wrong_dtype", None, f"{buffer.name}: expected {wanted}"))
-                continue
             flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
             got = flat.view(DTYPES[wanted]).reshape(want.shape)
             error = self.operator.error
@@ -189,16 +191,19 @@ class Conversation:
             if self.arena.read(offset, len(data)) != data:
                 return self._cheated(case, reject, "input_changed", "an input was written to")
         time.sleep(self._dice.random() * 0.01)
-        if self._again(expected) != first:
+        if self._again("again", case, expected) != first:
             return self._cheated(case, reject, "late_write", "a result changed after run had returned")
         for offset, data in spans:
             self.arena.write(offset, os.urandom(len(data)))
-        if self._again(expected) != first:
+        if self._again("again", case, expected) != first:
             return self._cheated(case, reject, "aliases_input", "a result changed when an input did")
+        if self._before is not None and self._again("before", *self._before[:2]) != self._before[2]:
+            return self._cheated(case, reject, "reused_result", "the result of the call before changed in this one")
+        self._earlier = (case, expected, first)
         return True
 
-    def _again(self, expected: Expected) -> list[bytes]:
-        return self._collect(self.worker.ask({"op": "again"}, limit_s=self.limit_s), expected)[0]
+    def _again(self, what: str, case: Case, expected: Expected) -> list[bytes]:
+        return self._collect(self.worker.ask({"op": what}, limit_s=self.limit_s), case, expected)[0]
 
     def _cheated(self, case: Case, reject: Reject, reason: str, detail: str) -> bool:
         reject(reason, f"{detail} (call {case.index})")

@@ -5,9 +5,16 @@ names what an honest look-alike of a cheat must not do.
 """
 
 import builtins
+import gc
+import json
+import math
+import mmap
 import os
 import signal
+import socket
+import struct
 import sys
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,7 +22,7 @@ from typing import Any
 
 
 def snapshot() -> dict[str, str]:
-    """Return every watched setting and the identity of every watched function, as text."""
+    """Return every watched setting and the identity of every function of the host, as text."""
     import torch
 
     flags: dict[str, Callable[[], Any]] = {
@@ -27,11 +34,12 @@ def snapshot() -> dict[str, str]:
         "cpu_rng": lambda: hash(bytes(torch.get_rng_state().numpy())),
         "cwd": os.getcwd,
         "environ": lambda: hash(tuple(sorted(os.environ.items()))),
-        "trace": lambda: (sys.gettrace(), sys.getprofile()),
+        "trace": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
         "signals": lambda: [str(signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGALRM, signal.SIGTERM)],
         "flush_denormal": lambda: float(torch.tensor(1e-40) * 1.0) != 0.0,
         "stdout": lambda: (id(sys.stdout), id(sys.stderr)),
         "meta_path": lambda: [type(one).__name__ for one in sys.meta_path],
+        "path": lambda: hash(tuple(sys.path)),
     }
     for backend in ("cuda.matmul", "cudnn", "mkldnn"):
         module: Any = torch.backends
@@ -41,10 +49,12 @@ def snapshot() -> dict[str, str]:
             if hasattr(module, name):
                 flags[f"{backend}.{name}"] = partial(getattr, module, name)
     found = {name: _text(read) for name, read in flags.items()}
-    for owner, names in _watched():
-        for name in names:
-            found[f"patched:{getattr(owner, '__name__', owner)}.{name}"] = str(id(getattr(owner, name, None)))
-    return found
+    for owner in _watched():
+        space = getattr(owner, "__name__", str(owner))
+        found |= {f"patched:{space}.{name}": str(id(value)) for name, value in vars(owner).items() if callable(value)}
+    return found | {
+        f"replaced:{name}": str(id(one)) for name, one in sys.modules.copy().items() if not name.startswith("kb")
+    }
 
 
 def _text(read: Callable[[], Any]) -> str:
@@ -54,25 +64,17 @@ def _text(read: Callable[[], Any]) -> str:
         return type(error).__name__
 
 
-def _watched() -> list[tuple[Any, tuple[str, ...]]]:
+def _watched() -> list[Any]:
+    """Return the modules and classes whose functions a harness or another candidate would rely on."""
     import torch
 
     return [
-        (
-            torch,
-            ("allclose", "equal", "isclose", "empty", "zeros", "frombuffer", "as_strided", "matmul", "compile", "load"),
-        ),
-        (
-            torch.Tensor,
-            ("__eq__", "allclose", "equal", "cpu", "contiguous", "view", "detach", "numpy", "copy_", "data_ptr"),
-        ),
-        (torch.testing, ("assert_close",)),
-        (time, ("perf_counter", "perf_counter_ns", "time", "monotonic", "sleep")),
-        (builtins, ("open", "__import__", "isinstance", "type", "len", "print", "bytes")),
-        (os, ("read", "write", "kill", "_exit")),
-    ]
+        torch, torch.Tensor, torch._C.TensorBase, torch.nn.functional, torch.testing, torch.linalg, torch.special,
+        torch.cuda, torch.cuda.Event, torch.cuda.Stream, torch.autograd, torch.backends,
+        builtins, gc, json, math, mmap, os, os.path, signal, socket, struct, sys, threading, time,
+    ]  # fmt: skip
 
 
 def changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """Name what differs between two snapshots."""
-    return sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    """Name what differs between two snapshots; what is new since then is no change, what is gone is one."""
+    return sorted(name for name, value in before.items() if after.get(name) != value)[:200]

@@ -2,9 +2,7 @@
 
 import contextlib
 import json
-import shutil
 import subprocess
-import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,8 +73,8 @@ class Expectation:
 class ReferenceWorker:
     """The trusted process; started early, used once."""
 
-    def __init__(self, operator: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="kb-reference-"))
+    def __init__(self, operator: str, folder: Path) -> None:
+        self.folder = folder
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             boot_command("kb.validators.runtime.reference", operator, str(self.folder)),
             stdin=subprocess.PIPE,
@@ -95,6 +93,10 @@ class ReferenceWorker:
         timer.start()
         try:
             _, errors = self._process.communicate(json.dumps(plan.to_json()) + "\n")
+        except ValueError as error:
+            raise JudgeError(
+                f"the reference worker of {plan.operator} is gone", "free some memory: kb doctor"
+            ) from error
         finally:
             timer.cancel()
         if self._process.returncode != 0:
@@ -105,9 +107,8 @@ class ReferenceWorker:
         return Expectation(self.folder)
 
     def end(self) -> None:
-        """End the process if it still runs, and remove its folder."""
+        """End the process if it still runs."""
         if self._process.poll() is None:
             self._process.kill()
         with contextlib.suppress(OSError, ValueError):
             self._process.communicate(timeout=5)
-        shutil.rmtree(self.folder, ignore_errors=True)

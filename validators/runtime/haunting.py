@@ -1,17 +1,23 @@
 """Ghost replay, the judge's side: leave out one kernel at a time and see whether the values still come right."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from kb.validators.operators.spec import Operator
+from kb.validators.runtime import replies
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.conversation import Conversation
 from kb.validators.runtime.expectation import Expectation
 from kb.validators.runtime.plan import FRESH, Case, Plan
 from kb.validators.runtime.sandbox import Limits
 from kb.validators.runtime.worker import Worker, WorkerEndedError
+from kb.validators.runtime.workplace import Workplace
 
 _LIMIT = 24
 """Most ghosts of one replay."""
+
+_WORKERS = 3
+"""Most workers of one replay: a ghost may hang or crash the one it lives in, which shows that it was needed."""
 
 
 def replay(
@@ -20,6 +26,7 @@ def replay(
     plan: Plan,
     expectation: Expectation,
     *,
+    place: Workplace,
     limits: Limits,
     triton: bool,
     limit_s: float,
@@ -28,32 +35,67 @@ def replay(
 
     Returns:
         ``reached``: name to calls; ``idle_kernels``: kernels whose absence changed nothing; ``hiding``: functions and
-        kernels that fail while the result comes out right; ``tested``: names that were ghosts.
+        kernels that fail while the result comes out right; ``tested``: names that were ghosts; ``stopped``: why the
+        replay came to no end, if it did not.
     """
+    found = _Found()
     arena = Arena(512 << 20)
-    worker = Worker(source, arena=arena, limits=limits, triton=triton)
     try:
-        worker.wait_ready(limit_s=90)
-        return _Replay(worker, arena, operator, plan, expectation, limit_s).run()
-    except WorkerEndedError as error:
-        return {"stopped": error.reason}
+        for _ in range(_WORKERS):
+            worker = Worker(source, place=place, arena=arena, limits=limits, triton=triton)
+            try:
+                worker.wait_ready(limit_s=90)
+                talk = Conversation(worker, arena, operator, plan, expectation, limit_s=limit_s)
+                _Replay(worker, talk, plan, expectation, limit_s, found).run()
+                return found.to_json()
+            except WorkerEndedError as error:
+                if found.ghost is None:
+                    return found.to_json() | {"stopped": error.reason}
+                found.tested.append(found.ghost)
+                found.ghost = None
+            except replies.ForgedReplyError:
+                return found.to_json() | {"stopped": "forged_protocol"}
+            finally:
+                worker.end()
+        return found.to_json()
     finally:
-        worker.end()
         arena.close()
 
 
+@dataclass
+class _Found:
+    """What is known so far, over all workers."""
+
+    reached: dict[str, int] = field(default_factory=dict)
+    tested: list[str] = field(default_factory=list)
+    idle: list[str] = field(default_factory=list)
+    hiding: list[str] = field(default_factory=list)
+    used: set[int] = field(default_factory=set)
+    ghost: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "reached": self.reached,
+            "tested": sorted(set(self.tested)),
+            "idle_kernels": sorted(set(self.idle)),
+            "hiding": sorted(set(self.hiding)),
+        }
+
+
 class _Replay:
+    """One worker's part of a replay."""
+
     def __init__(
-        self, worker: Worker, arena: Arena, operator: Operator, plan: Plan, expectation: Expectation, limit_s: float
+        self, worker: Worker, talk: Conversation, plan: Plan, expectation: Expectation, limit_s: float, found: _Found
     ) -> None:
-        self.worker, self.plan, self.expectation, self.limit_s = worker, plan, expectation, limit_s
-        self.talk = Conversation(worker, arena, operator, plan, expectation, limit_s=limit_s)
+        self.worker, self.talk, self.plan, self.expectation = worker, talk, plan, expectation
+        self.limit_s, self.found = limit_s, found
         self.used: set[int] = set()
 
     def ask(self, **message: Any) -> dict[str, Any]:  # noqa: ANN401 - plain JSON values
         return self.worker.ask(message, limit_s=self.limit_s)
 
-    def run(self) -> dict[str, Any]:
+    def run(self) -> None:
         """Trace one call of each workload, then make ghosts."""
         self.ask(op="load")
         self.ask(op="trace")
@@ -62,32 +104,25 @@ class _Replay:
         seen: dict[str, int] = {}
         for case in [one for one in self.plan.cases if one.turn == 0 and self._telling(one)]:
             self._right(case)
-            calls: dict[str, int] = self.ask(op="reached").get("calls", {})
+            calls = replies.counts(self.ask(op="reached"), "calls")
             for name, count in calls.items():
                 if count > seen.get(name, 0):
                     where.setdefault(name, set()).add(case.workload)
             seen = calls
         facts = self.ask(op="reached")
-        hiding = [n for n, count in facts.get("raised", {}).items() if count and count == seen.get(n)]
-        idle: list[str] = []
-        tested: list[str] = []
-        names = sorted(
-            (one for one in seen if one != "function:run"), key=lambda one: (one.startswith("function"), one)
-        )
+        raised, below = replies.counts(facts, "raised"), replies.groups(facts, "below")
+        self.found.reached = seen
+        self.found.hiding += [name for name, count in raised.items() if count and count == seen.get(name)]
+        # Kernels first: what they do is what a function below which they are launched does.
+        names = sorted((n for n in seen if n != "function:run"), key=lambda n: (n.startswith("function"), n))
         for name in names[:_LIMIT]:
-            launches = bool(facts.get("below", {}).get(name))
-            if name in hiding or not (name.startswith("kernel:") or launches):
+            if name in self.found.tested or name in self.found.hiding:
                 continue
-            right = self._with_ghost(name, where[name])
-            if right is None:
-                continue
-            tested.append(name)
-            if right:
-                (idle if name.startswith("kernel:") else hiding).append(name)
-        return {"reached": seen, "tested": tested, "idle_kernels": idle, "hiding": hiding}
+            if name in where and (name.startswith("kernel:") or below.get(name)):
+                self._test(name, where[name])
 
-    def _with_ghost(self, name: str, workloads: set[int]) -> bool | None:
-        """Tell whether the result is right without ``name``; None if no unused case is left to see it with."""
+    def _test(self, name: str, workloads: set[int]) -> None:
+        """Make one name a ghost, and write down whether the result is right without it."""
         # Each ghost meets contents that this worker never computed: freed memory cannot hold the answer.
         fresh = [
             case
@@ -96,13 +131,16 @@ class _Replay:
         ]
         case = next((one for one in fresh if self._telling(one)), None)
         if case is None:
-            return None
+            return
         self.used.add(case.index)
         self.ask(op="haunt", name=name)
-        try:
-            return self._right(case)
-        finally:
-            self.ask(op="haunt", name=None)
+        self.found.ghost = name
+        right = self._right(case)
+        self.found.ghost = None
+        self.ask(op="haunt", name=None)
+        self.found.tested.append(name)
+        if right:
+            (self.found.idle if name.startswith("kernel:") else self.found.hiding).append(name)
 
     def _telling(self, case: Case) -> bool:
         """Tell whether a case has enough non-zero results for luck to be ruled out."""

@@ -10,11 +10,12 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from subprocess import SubprocessError
 from typing import Any
 
 from kb.validators import operators
 from kb.validators.operators.spec import Operator, Workload
-from kb.validators.runtime import findings, plan, report
+from kb.validators.runtime import findings, plan, replies, report
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.conversation import Conversation
 from kb.validators.runtime.expectation import Expectation, ReferenceWorker
@@ -22,6 +23,7 @@ from kb.validators.runtime.haunting import replay
 from kb.validators.runtime.report import CaseResult, Report
 from kb.validators.runtime.sandbox import Limits
 from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError
+from kb.validators.runtime.workplace import Workplace
 
 ARENA_BYTES = 512 << 20
 """Shared memory of one judgement; only touched pages cost anything."""
@@ -30,8 +32,12 @@ REQUIRED = ("file_read", "file_write", "home_write", "network", "process", "sign
 """Layers that must hold, or nothing is judged."""
 
 _MILD = frozenset(
-    {"chmod", "fchmod", "fchmodat", "chown", "fchown", "lchown", "fchownat", "syslog", "memfd_create", "prlimit64"}
-)
+    {
+        "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "syslog", "memfd_create",
+        "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr", "ioprio_set", "utime",
+        "utimes", "utimensat",
+    }
+)  # fmt: skip
 """Refused calls that a library may try without harm: they ask for a look instead of a rejection."""
 
 _SOFT_CHANGES = frozenset({"num_threads", "cpu_rng", "environ", "grad_mode"})
@@ -101,11 +107,17 @@ def judge(
     say = progress or (lambda _: None)
     operator = operators.load(operator_name)
     workloads = _workloads(operator, chosen)
-    state = _Judgement(operator, source, chosen, workloads, say)
     try:
-        return state.run()
-    finally:
-        state.close()
+        state = _Judgement(operator, source, chosen, workloads, say)
+        try:
+            return state.run()
+        finally:
+            state.close()
+    except (OSError, MemoryError, SubprocessError) as error:
+        # A full disk, no memory, no processes left: whatever is missing here says nothing of a candidate.
+        raise JudgeError(
+            f"the judge ran out of something: {error!r}", "free some memory and disk: kb doctor"
+        ) from error
 
 
 def _workloads(operator: Operator, options: Options) -> tuple[Workload, ...]:
@@ -141,6 +153,7 @@ class _Judgement:
         self.ghosts: dict[str, Any] = {}
         self.triton = b"triton" in source
         self.limits = Limits(memory_bytes=options.memory_bytes)
+        self.place = Workplace()
         self.arena = Arena(ARENA_BYTES)
         self.reference: ReferenceWorker | None = None
         self.worker: Worker | None = None
@@ -152,21 +165,25 @@ class _Judgement:
         if self.reference is not None:
             self.reference.end()
         self.arena.close()
+        self.place.close()
 
     def run(self) -> Report:
         """Do all steps and decide."""
         self.say("starting the workers")
         began = time.monotonic()
-        self.reference = ReferenceWorker(self.operator.name)
-        self.worker = Worker(self.source, arena=self.arena, limits=self.limits, triton=self.triton)
+        self.reference = ReferenceWorker(self.operator.name, self.place.folder("reference"))
+        self.worker = Worker(self.source, place=self.place, arena=self.arena, limits=self.limits, triton=self.triton)
         layers = self.worker.wait_ready(limit_s=90)
         _require(layers)
         self.seconds["start"] = time.monotonic() - began
-        if self._load():
-            expectation = self._expect()
+        loaded = self._load()
+        expectation = self._expect() if loaded else None
+        if expectation is not None:
             self._converse(expectation)
-            if self.options.ghosts and not self.verdict.reasons and self.plan is not None:
-                self._replay(expectation)
+        self._inspect()
+        self.worker.end()
+        if self.options.ghosts and not self.verdict.reasons and expectation is not None:
+            self._replay(expectation)
         self._decide_on_source()
         return self._report(layers)
 
@@ -181,8 +198,9 @@ class _Judgement:
                 "build_failed" if error.reason == "crashed" else error.reason, error.detail or "while loading"
             )
             return False
-        if "error" in reply:
-            self.verdict.reject("build_failed", _described(reply["error"]))
+        failed = replies.failure(reply)
+        if failed is not None:
+            self.verdict.reject("build_failed", failed)
             return False
         return True
 
@@ -212,20 +230,6 @@ class _Judgement:
         talk.run(self.verdict.reject)
         self.cases = talk.results
         self.seconds["calls"] = time.monotonic() - began
-        self._inspect(talk)
-
-    def _inspect(self, talk: Conversation) -> None:
-        """Look at what the worker leaves behind: blocked calls, files, changed state."""
-        if self.worker is None:
-            return
-        for name in sorted(set(self.worker.blocked)):
-            if name in _MILD:
-                self.verdict.doubt("forbidden_call", f"{name} was refused")
-            else:
-                self.verdict.reject("forbidden_call", f"{name} was refused")
-        left = self.worker.files_left()
-        if left:
-            self.verdict.reject("wrote_files", report.escaped(", ".join(left), 200))
         hard = [name for name in talk.changed if name not in _SOFT_CHANGES]
         soft = [name for name in talk.changed if name in _SOFT_CHANGES]
         if hard:
@@ -233,15 +237,30 @@ class _Judgement:
         elif soft:
             self.verdict.doubt("changed_environment", report.escaped(", ".join(soft), 300))
 
+    def _inspect(self) -> None:
+        """Look at what the worker leaves behind, however it fared: blocked calls and files."""
+        if self.worker is None:
+            return
+        for name in sorted(self.worker.blocked):
+            if name in _MILD:
+                self.verdict.doubt("forbidden_call", f"{name} was refused")
+            else:
+                self.verdict.reject("forbidden_call", f"{name} was refused")
+        left = self.worker.files_left()
+        if left:
+            self.verdict.reject("wrote_files", report.escaped(", ".join(left), 200))
+
     def _replay(self, expectation: Expectation) -> None:
         if self.plan is None:
             return
         self.say("ghost replay")
         began = time.monotonic()
         self.ghosts = replay(
-            self.source, self.operator, self.plan, expectation, limits=self.limits, triton=self.triton,
-            limit_s=self.options.call_limit_s,
+            self.source, self.operator, self.plan, expectation, place=self.place, limits=self.limits,
+            triton=self.triton, limit_s=self.options.call_limit_s,
         )  # fmt: skip
+        if "stopped" in self.ghosts:
+            self.verdict.doubt("replay_stopped", report.escaped(str(self.ghosts["stopped"]), 80))
         for name in self.ghosts.get("idle_kernels", ()):
             self.verdict.reject("idle_kernel", report.escaped(name, 80))
         for name in self.ghosts.get("hiding", ()):
@@ -266,7 +285,7 @@ class _Judgement:
             plan_sha256=None if self.plan is None else self.plan.sha256,
             master_seed=None if self.seed is None else f"{self.seed:032x}",
             sandbox={"active": layers.get("active", {}), "verified": layers.get("verified", {})},
-            blocked=tuple(sorted(set(self.worker.blocked))) if self.worker else (),
+            blocked=tuple(sorted(self.worker.blocked)) if self.worker else (),
             findings=self.found,
             delegates=findings.delegates(self.source),
             ghosts=self.ghosts,
@@ -282,7 +301,3 @@ def _require(layers: dict[str, Any]) -> None:
             f"the sandbox does not hold here: {', '.join(broken)}",
             "the judge needs Linux with Landlock and seccomp: kb doctor",
         )
-
-
-def _described(error: dict[str, Any]) -> str:
-    return report.escaped(f"{error.get('type')}: {error.get('message')}", 500)

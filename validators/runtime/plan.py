@@ -68,17 +68,35 @@ def draw(operator: str, workloads: Sequence[Workload], *, master_seed: int, call
     dice = random.Random(master_seed)  # noqa: S311 - the seed carries the entropy; the plan must be repeatable from it
     turns = [which for which in range(len(workloads)) for _ in range(dice.randint(*calls))]
     dice.shuffle(turns)
+    contents = {which: _contents(turns.count(which), dice) for which in range(len(workloads))}
     counts = [0] * len(workloads)
     slots = [0] * len(workloads)
+    used = [{0} for _ in workloads]
     cases = []
     for index, which in enumerate(turns):
         turn = counts[which]
         counts[which] += 1
-        contents = FRESH if turn == 0 else dice.choice((FRESH, FRESH, EDITED, SAME_WEIGHTS, REPEATED))
-        # The first two calls share a place: old address, new contents. Later ones move as the dice say.
-        if turn >= 2 and dice.random() < 0.5:
+        kind = contents[which][turn]
+        # The first two calls share a place: old address, new contents. Later ones move as the dice say, but new
+        # contents come to an old address at least once more.
+        if turn >= 2 and dice.random() < 0.5 and (kind != FRESH or slots[which] ^ 1 in used[which]):
             slots[which] ^= 1
-        if turn == 1 and contents == REPEATED:
-            contents = FRESH
-        cases.append(Case(index, which, turn, dice.getrandbits(62), contents, slots[which]))
+        used[which].add(slots[which])
+        cases.append(Case(index, which, turn, dice.getrandbits(62), kind, slots[which]))
     return Plan(operator, tuple(workloads), tuple(cases))
+
+
+def _contents(count: int, dice: random.Random) -> list[str]:
+    """Say how the contents of each call of one workload come about.
+
+    Among three calls there is always one with all new contents and one with a single change; repetition is never the
+    second call.
+    """
+    later = [FRESH, EDITED][: count - 1] if dice.random() < 0.5 else [EDITED, FRESH][: count - 1]
+    later += [dice.choice((FRESH, EDITED, SAME_WEIGHTS, REPEATED)) for _ in range(count - 1 - len(later))]
+    dice.shuffle(later)
+    if later and later[0] == REPEATED:
+        later.append(later.pop(0))
+    if later and later[0] == REPEATED:
+        later[0] = FRESH
+    return [FRESH, *later]

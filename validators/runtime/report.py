@@ -18,6 +18,7 @@ REASONS: Mapping[str, str] = {
     "input_changed": "the candidate wrote to its inputs",
     "aliases_input": "a result shares memory with an input",
     "late_write": "a result changed after run had returned",
+    "reused_result": "a result was overwritten by the next call: it was no new tensor",
     "lazy_result": "a result is not a plain tensor but a subclass or a wrapper",
     "busy_after_return": "the process went on computing after run had returned",
     "wrote_files": "the candidate left files behind",
@@ -26,6 +27,7 @@ REASONS: Mapping[str, str] = {
     "changed_environment": "the candidate changed process-wide state or replaced a function of its host",
     "idle_kernel": "a kernel of the candidate's own can be left out without changing the result",
     "fallback_hides_kernel": "a kernel's path always fails or can fail, and a fallback does the work",
+    "replay_stopped": "the ghost replay came to no end: the candidate behaved otherwise in it",
     "static_finding": "the source has a construct that deserves a look",
     "exited": "the worker's process ended by itself",
 }

@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import os
 import resource
+import secrets
 import signal
 import socket
 import sys
@@ -18,8 +19,8 @@ from pathlib import Path
 
 from kb.validators.runtime import landlock, seccomp
 
-NOBODY = 65534
-"""Unprivileged uid and gid."""
+_UIDS = range(61184, 65520)
+"""Uids that no account has (systemd's dynamic range): a worker gets its own, so that two cannot signal each other."""
 
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 4, 8, 24, 38
@@ -36,6 +37,8 @@ class Limits:
     data_bytes: int = 12 << 30
     """Private address space with data; a worker that reserves without touching is bounded here."""
     file_bytes: int = 64 << 20
+    file_entries: int = 2048
+    """Files and folders in the one writable folder."""
     open_files: int = 256
     threads: int = 512
 
@@ -56,41 +59,32 @@ class Layers:
 
 def toolchain_paths() -> list[Path]:
     """Return what a candidate may read: the interpreter, its packages but kb, and the system's libraries."""
-    found = [Path(p) for p in ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/localtime")]
-    found += [Path(p) for p in ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm", "/dev/null")]
-    found += [Path(p) for p in ("/dev/zero", "/dev/urandom", "/dev/random", "/etc/passwd", "/etc/nsswitch.conf")]
-    for prefix in {sys.base_prefix, sys.prefix}:
-        base = Path(prefix)
-        if base in (Path("/usr"), Path("/")):
-            continue
-        found += [base / "bin", base / "include", base / "pyvenv.cfg", base / "lib64", base / "share"]
-        found += _without_packages(base / "lib")
-    for key in ("purelib", "platlib"):
-        found += _packages(Path(sysconfig.get_path(key)))
-    for extra in sys.path:
-        if extra.endswith(("site-packages", "dist-packages")):
-            found += _packages(Path(extra))
+    system = ("/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/localtime", "/etc/passwd")
+    special = ("/proc", "/sys/devices/system", "/sys/fs/cgroup", "/sys/kernel/mm", "/etc/nsswitch.conf")
+    devices = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
+    roots = [Path(one) for one in (*system, *special, *devices)]
+    for prefix in {sys.base_prefix, sys.prefix} - {"/usr", "/"}:
+        roots += [Path(prefix) / one for one in ("bin", "include", "pyvenv.cfg", "lib", "lib64", "share")]
+    sites = {Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")}
+    sites |= {Path(one) for one in sys.path if one.endswith(("site-packages", "dist-packages"))}
+    hidden = {one.resolve() for site in sites if site.is_dir() for one in site.iterdir() if _of_kb(one)}
+    found = [part for root in [*roots, *sorted(sites)] for part in _around(root, hidden)]
     return list(dict.fromkeys(found))
 
 
-def _without_packages(library: Path) -> list[Path]:
-    """Return the parts of ``lib`` of an interpreter, its site-packages left out."""
-    if not library.is_dir():
-        return []
-    found: list[Path] = []
-    for child in library.iterdir():
-        if child.is_dir() and child.name.startswith("python"):
-            found += [one for one in child.iterdir() if one.name not in ("site-packages", "dist-packages")]
-        else:
-            found.append(child)
-    return found
+def _of_kb(path: Path) -> bool:
+    """Tell the judge's own files: a candidate has no use for them, nor for the entries beside them."""
+    return path.name.lower().startswith(("kb", "kernel_kb", "__editable__"))
 
 
-def _packages(site: Path) -> list[Path]:
-    """Return the installed packages of one folder, kb left out: a candidate has no use for the judge's own files."""
-    if not site.is_dir():
+def _around(root: Path, hidden: set[Path]) -> list[Path]:
+    """Return ``root``, or where something below is hidden, the parts of it that are not."""
+    whole = root.resolve()
+    if whole in hidden or not root.exists():
         return []
-    return [one for one in site.iterdir() if not one.name.lower().startswith(("kb", "kernel_kb", "__editable__"))]
+    if not any(one.is_relative_to(whole) for one in hidden):
+        return [root]
+    return [part for child in root.iterdir() for part in _around(child, hidden)]
 
 
 def enter(*, write: list[Path], read: list[Path], limits: Limits, channel: socket.socket) -> Layers:
@@ -113,8 +107,14 @@ def enter(*, write: list[Path], read: list[Path], limits: Limits, channel: socke
     library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     with contextlib.suppress(OSError):
         os.setsid()
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+    uid = secrets.choice(_UIDS) if os.geteuid() == 0 else 0
     _namespaces(library, layers)
-    _drop_privileges(library, layers, write)
+    if layers.active.get("mount") == "own namespace":
+        _mounts(library, layers, write, uid=uid, limits=limits)
+    layers.active.setdefault("cache", "absent: bounded from outside only")
+    _drop_privileges(library, layers, [*write, *read], uid)
     _limit(limits, layers)
     version = landlock.restrict(read=[*toolchain_paths(), *read], write=write)
     layers.note("landlock", f"ABI {version}")
@@ -133,24 +133,33 @@ def _namespaces(library: ctypes.CDLL, layers: Layers) -> None:
     uid, gid = os.getuid(), os.getgid()
     if uid != 0:
         if library.unshare(_NEWUSER) != 0:
-            layers.note("namespaces", f"absent: {os.strerror(ctypes.get_errno())}")
-            return
-        with contextlib.suppress(OSError):
-            Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
-            Path("/proc/self/uid_map").write_text(f"0 {uid} 1", encoding="ascii")
-            Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="ascii")
-        layers.note("user_namespace", "own")
+            layers.note("user_namespace", f"absent: {os.strerror(ctypes.get_errno())}")
+        else:
+            with contextlib.suppress(OSError):
+                Path("/proc/self/setgroups").write_text("deny", encoding="ascii")
+                Path("/proc/self/uid_map").write_text(f"0 {uid} 1", encoding="ascii")
+                Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="ascii")
+            layers.note("user_namespace", "own namespace" if os.getuid() == 0 else "absent: no uid map")
     named = (("network", _NEWNET), ("ipc", _NEWIPC), ("uts", _NEWUTS), ("mount", _NEWNS), ("pid", _NEWPID))
     for name, flag in named:
         done = library.unshare(flag) == 0
         layers.note(name, "own namespace" if done else f"absent: {os.strerror(ctypes.get_errno())}")
     if layers.active["pid"] == "own namespace":
         _become_first(library)
-        if layers.active["mount"] == "own namespace":
-            library.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
-            flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
-            mounted = library.mount(b"proc", b"/proc", b"proc", flags, None) == 0
-            layers.note("proc", "own" if mounted else f"absent: {os.strerror(ctypes.get_errno())}")
+
+
+def _mounts(library: ctypes.CDLL, layers: Layers, write: list[Path], *, uid: int, limits: Limits) -> None:
+    """Give the worker its own view of processes, and a bounded file system in memory for what it writes."""
+    library.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
+    flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+    if layers.active["pid"] == "own namespace":
+        mounted = library.mount(b"proc", b"/proc", b"proc", flags, None) == 0
+        layers.note("proc", "own" if mounted else f"absent: {os.strerror(ctypes.get_errno())}")
+    # One page and one entry more than allowed, so that going over the bound can be seen.
+    bounds = f"size={limits.file_bytes + 65536},nr_inodes={limits.file_entries + 64},mode=700,uid={uid},gid={uid}"
+    for folder in write:
+        mounted = library.mount(b"tmpfs", bytes(folder), b"tmpfs", flags, bounds.encode()) == 0
+        layers.note("cache", "tmpfs" if mounted else f"absent: {os.strerror(ctypes.get_errno())}")
 
 
 def _become_first(library: ctypes.CDLL) -> None:
@@ -167,26 +176,30 @@ def _become_first(library: ctypes.CDLL) -> None:
     os._exit(128 - code if code < 0 else code)
 
 
-def _drop_privileges(library: ctypes.CDLL, layers: Layers, write: list[Path]) -> None:
-    if os.geteuid() != 0 or "user_namespace" in layers.active:
-        layers.note("uid", f"unprivileged ({os.getuid()})" if os.geteuid() != 0 else "mapped to the caller's own")
-        if "user_namespace" in layers.active:
-            _drop_capabilities(library, keep=0)
-        library.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-        return
-    for folder in write:
-        os.chown(folder, NOBODY, NOBODY)
-    # An interpreter below a private home must stay readable: one capability is kept for reading, and Landlock decides
-    # what; without it the worker could not import torch.
-    library.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
-    _bound_capabilities(library)
-    os.setgroups([])
-    os.setresgid(NOBODY, NOBODY, NOBODY)
-    os.setresuid(NOBODY, NOBODY, NOBODY)
-    _drop_capabilities(library, keep=1 << _DAC_READ_SEARCH)
+def _drop_privileges(library: ctypes.CDLL, layers: Layers, folders: list[Path], uid: int) -> None:
+    if layers.active.get("user_namespace") == "own namespace" or os.geteuid() != 0:
+        inside = layers.active.get("user_namespace") == "own namespace"
+        layers.note("uid", "mapped to the caller's own" if inside else f"unprivileged ({os.getuid()})")
+        _drop_capabilities(library, keep=0)
+    else:
+        os.chown(folders[0], uid, uid)
+        # An interpreter below a private home must stay readable: one capability is kept for reading then, and Landlock
+        # decides what; without it the worker could not import torch.
+        keep = 0 if _public([*folders, Path(sys.prefix), Path(sys.base_prefix)]) else 1 << _DAC_READ_SEARCH
+        library.prctl(_PR_SET_KEEPCAPS, 1 if keep else 0, 0, 0, 0)
+        _bound_capabilities(library)
+        os.setgroups([])
+        os.setresgid(uid, uid, uid)
+        os.setresuid(uid, uid, uid)
+        _drop_capabilities(library, keep=keep)
+        layers.note("uid", "dropped to one of its own" + ("; one capability, to read" if keep else ""))
     library.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
     library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    layers.note("uid", f"dropped to {NOBODY}; one capability, to read")
+
+
+def _public(paths: list[Path]) -> bool:
+    """Tell whether anybody may enter every folder on the way to each of the paths."""
+    return all(parent.stat().st_mode & 0o001 for path in paths for parent in path.resolve().parents)
 
 
 def _bound_capabilities(library: ctypes.CDLL) -> None:
@@ -211,15 +224,17 @@ def _drop_capabilities(library: ctypes.CDLL, *, keep: int) -> None:
 
 
 def _limit(limits: Limits, layers: Layers) -> None:
-    bounds = (
+    bounds = [
         (resource.RLIMIT_DATA, limits.data_bytes),
         (resource.RLIMIT_FSIZE, limits.file_bytes),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_MEMLOCK, 64 << 20),
-    )
+    ]
+    if layers.active["uid"].startswith(("dropped", "mapped")):  # otherwise all of the caller's threads would count
+        bounds.append((resource.RLIMIT_NPROC, limits.threads))
     for which, value in bounds:
         hard = resource.getrlimit(which)[1]
         bounded = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(which, (bounded, bounded))
-    layers.note("rlimits", f"data {limits.memory_bytes >> 20} MiB, file {limits.file_bytes >> 20} MiB")
+    layers.note("rlimits", f"data {limits.data_bytes >> 20} MiB, file {limits.file_bytes >> 20} MiB")

@@ -18,7 +18,15 @@ _MODE_FILTER, _FLAG_NEW_LISTENER, _FLAG_TSYNC = 1, 1 << 3, 1
 _LOAD, _JUMP_EQUAL, _JUMP_SET, _JUMP_GE, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _CLONE_THREAD = 0x00010000
 _PR_SET_NO_NEW_PRIVS = 38
-_PR_SET_SECCOMP = 22
+_REFUSED_VALUES = (
+    # prctl: parent-death signal, dumpable, own filters, Yama's tracer.
+    ("prctl", 0, (1, 4, 22, 0x59616D61)),
+    # fcntl: have the kernel send signals to another process (F_SETOWN, F_SETSIG, F_SETOWN_EX, F_NOTIFY).
+    ("fcntl", 1, (8, 10, 15, 1026)),
+    # ioctl: the same for sockets (FIOSETOWN, SIOCSPGRP), and typing into a terminal (TIOCSTI, TIOCLINUX).
+    ("ioctl", 1, (0x8901, 0x8902, 0x5412, 0x541C)),
+)
+"""System call, argument and the values of it that are refused."""
 _X32 = 0x40000000
 
 Instruction = tuple[int, int, int, int]
@@ -71,6 +79,12 @@ def program(refuse: int, *, own_pid: int, allow_exec: bool = False) -> list[Inst
             (_RETURN, 0, 0, refuse),
             (_RETURN, 0, 0, _RET_ALLOW),
         ]
+    return [*body, *_by_argument(here, refuse, own_pid), (_RETURN, 0, 0, _RET_ALLOW)]
+
+
+def _by_argument(here: str, refuse: int, own_pid: int) -> list[Instruction]:
+    """Build the part that looks at arguments."""
+    body: list[Instruction] = []
     for number in (syscalls.KILL[here], syscalls.TGKILL[here]):
         body += [
             (_JUMP_EQUAL, 0, 4, number),
@@ -79,19 +93,23 @@ def program(refuse: int, *, own_pid: int, allow_exec: bool = False) -> list[Inst
             (_RETURN, 0, 0, refuse),
             (_RETURN, 0, 0, _RET_ALLOW),
         ]
-    body += [
-        (_JUMP_EQUAL, 0, 4, syscalls.PRCTL[here]),
-        (_LOAD, 0, 0, _argument(0)),
-        (_JUMP_EQUAL, 0, 1, _PR_SET_SECCOMP),
-        (_RETURN, 0, 0, refuse),
-        (_RETURN, 0, 0, _RET_ALLOW),
-        (_JUMP_EQUAL, 0, 4, syscalls.PRLIMIT64[here]),
+    numbers = {"prctl": syscalls.PRCTL[here], "fcntl": syscalls.FCNTL[here], "ioctl": syscalls.IOCTL[here]}
+    for name, index, values in _REFUSED_VALUES:
+        left = len(values)
+        body += [(_JUMP_EQUAL, 0, left + 3, numbers[name]), (_LOAD, 0, 0, _argument(index))]
+        body += [(_JUMP_EQUAL, left - place, 0, value) for place, value in enumerate(values)]
+        body += [(_RETURN, 0, 0, _RET_ALLOW), (_RETURN, 0, 0, refuse)]
+    # prlimit64 may only read. Both halves of the pointer count: one whose low half is zero is no null.
+    return [
+        *body,
+        (_JUMP_EQUAL, 0, 6, syscalls.PRLIMIT64[here]),
         (_LOAD, 0, 0, _argument(2)),
+        (_JUMP_EQUAL, 0, 2, 0),
+        (_LOAD, 0, 0, _argument(2) + 4),
         (_JUMP_EQUAL, 1, 0, 0),
         (_RETURN, 0, 0, refuse),
         (_RETURN, 0, 0, _RET_ALLOW),
     ]
-    return [*body, (_RETURN, 0, 0, _RET_ALLOW)]
 
 
 def install(*, allow_exec: bool = False) -> tuple[str, int | None]:

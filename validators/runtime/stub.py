@@ -61,6 +61,7 @@ class _Session:
         self.run: Callable[..., object] | None = None
         self.tensors: dict[str, Any] = {}
         self.last: list[Any] = []
+        self.before_last: list[Any] = []
         self.offset = 0
         self.before: dict[str, str] = {}
 
@@ -70,7 +71,8 @@ def _serve(channel: socket.socket, memory: mmap.mmap, file: Path, function: str)
     handlers: dict[str, Callable[[_Session, dict[str, Any]], dict[str, Any]]] = {
         "load": lambda s, _: _load(s, file, function),
         "call": _call,
-        "again": lambda s, _: {"outputs": _hand_over(s)},
+        "again": lambda s, _: {"outputs": _hand_over(s, s.last)},
+        "before": lambda s, _: {"outputs": _hand_over(s, s.before_last)},
         "state": lambda s, _: {"changed": environment.changes(s.before, environment.snapshot())},
         "ghosts": lambda s, _: {"names": ghosts.candidates(s.module)},
         "trace": lambda s, _: ghosts.trace(s.module),
@@ -88,7 +90,7 @@ def _serve(channel: socket.socket, memory: mmap.mmap, file: Path, function: str)
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()
-        wire.send(channel, reply)
+        wire.send(channel, reply | {"ticket": message["ticket"]})
 
 
 def _load(session: _Session, file: Path, function: str) -> dict[str, Any]:
@@ -117,10 +119,10 @@ def _call(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
         raise RuntimeError("no candidate is loaded")
     arguments = [_argument(session, one) for one in message["arguments"]]
     session.offset = message["offset"]
-    session.last = []
+    session.before_last, session.last = session.last, []
     result = session.run(*arguments)
     session.last = list(result) if isinstance(result, (tuple, list)) else [result]
-    return {"outputs": _hand_over(session)}
+    return {"outputs": _hand_over(session, session.last)}
 
 
 def _argument(session: _Session, given: dict[str, Any]) -> object:
@@ -142,25 +144,24 @@ def _argument(session: _Session, given: dict[str, Any]) -> object:
     return session.tensors[key]
 
 
-def _hand_over(session: _Session) -> list[dict[str, Any]]:
+def _hand_over(session: _Session, results: list[Any]) -> list[dict[str, Any]]:
     """Copy every result's bytes into the arena and say what they claim to be."""
     import torch
 
     described: list[dict[str, Any]] = []
     offset = session.offset
-    for one in session.last[:16]:
-        if not isinstance(one, torch.Tensor):
-            described.append({"plain": False, "type": type(one).__name__[:80]})
-            continue
+    for one in results[:16]:
         claims: dict[str, Any] = {"plain": type(one) is torch.Tensor, "type": type(one).__name__[:80]}
-        flat = one.detach().cpu().contiguous().reshape(-1)
+        described.append(claims)
+        if not isinstance(one, torch.Tensor):
+            continue
+        # Through the class: what an instance has in place of a method would run on other terms than the result's own.
+        claims["plain"] = claims["plain"] and not any(hasattr(torch.Tensor, name) for name in vars(one))
+        flat = torch.Tensor.detach(one).cpu().contiguous().reshape(-1)
         data = bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b""
         claims.update(dtype=str(flat.dtype).removeprefix("torch."), shape=list(one.shape), device=one.device.type)
         claims.update(offset=offset, size_bytes=len(data))
         if offset + len(data) <= len(session.memory):
             session.memory[offset : offset + len(data)] = data
-        else:
-            claims["too_large"] = True
         offset += (len(data) + 255) // 256 * 256
-        described.append(claims)
     return described

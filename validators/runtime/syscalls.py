@@ -16,6 +16,8 @@ KILL = {"x86_64": 62, "aarch64": 129}
 TGKILL = {"x86_64": 234, "aarch64": 131}
 PRCTL = {"x86_64": 157, "aarch64": 167}
 PRLIMIT64 = {"x86_64": 302, "aarch64": 261}
+FCNTL = {"x86_64": 72, "aarch64": 25}
+IOCTL = {"x86_64": 16, "aarch64": 29}
 
 _X86_64: Mapping[str, int] = {
     "fork": 57, "vfork": 58, "execve": 59, "execveat": 322, "ptrace": 101, "process_vm_readv": 310,
@@ -31,7 +33,12 @@ _X86_64: Mapping[str, int] = {
     "setuid": 105, "setgid": 106,
     "setreuid": 113, "setresuid": 117, "setregid": 114, "setresgid": 119, "setgroups": 116, "capset": 126, "chmod": 90,
     "fchmod": 91, "fchmodat": 268, "chown": 92, "fchown": 93, "lchown": 94, "fchownat": 260, "iopl": 172, "ioperm": 173,
-    "modify_ldt": 154, "syslog": 103, "vhangup": 153,
+    "modify_ldt": 154, "syslog": 103, "vhangup": 153, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297,
+    "fchmodat2": 452, "setpriority": 141, "sched_setscheduler": 144, "sched_setparam": 142, "sched_setattr": 314,
+    "ioprio_set": 251, "migrate_pages": 256, "move_pages": 279, "utime": 132, "utimes": 235, "futimesat": 261,
+    "utimensat": 280, "setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198,
+    "fremovexattr": 199, "setxattrat": 463, "removexattrat": 466, "inotify_init": 253, "inotify_init1": 294,
+    "fanotify_init": 300, "fsmount": 432, "fsconfig": 431, "fspick": 433,
 }  # fmt: skip
 
 _AARCH64: Mapping[str, int] = {
@@ -47,6 +54,11 @@ _AARCH64: Mapping[str, int] = {
     "shmget": 194, "msgget": 186, "semget": 190, "mq_open": 180, "tkill": 130, "setuid": 146, "setgid": 144,
     "setreuid": 145, "setresuid": 147, "setregid": 143, "setresgid": 149, "setgroups": 159, "capset": 91, "fchmod": 52,
     "fchmodat": 53, "fchown": 55, "fchownat": 54, "syslog": 116, "vhangup": 58,
+    "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "fchmodat2": 452, "setpriority": 140, "sched_setscheduler": 119,
+    "sched_setparam": 118, "sched_setattr": 274, "ioprio_set": 30, "migrate_pages": 238, "move_pages": 239,
+    "utimensat": 88, "setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15,
+    "fremovexattr": 16, "setxattrat": 463, "removexattrat": 466, "inotify_init1": 26, "fanotify_init": 262,
+    "fsmount": 432, "fsconfig": 431, "fspick": 433,
 }  # fmt: skip
 
 
@@ -69,6 +81,9 @@ def name_of(number: int) -> str:
         KILL.get(here): "kill",
         TGKILL.get(here): "tgkill",
         PRLIMIT64.get(here): "prlimit64",
+        PRCTL.get(here): "prctl",
+        FCNTL.get(here): "fcntl",
+        IOCTL.get(here): "ioctl",
     }
     for name, value in blocked().items():
         if value == number:

@@ -6,6 +6,7 @@ import os
 import select
 import struct
 import threading
+from collections import Counter
 
 from kb.validators.runtime import syscalls
 
@@ -15,20 +16,21 @@ _RESPONSE = struct.Struct("=QqiI")
 
 
 class Watcher:
-    """Answers every notification with EPERM and remembers the name, on a thread of its own."""
+    """Answers every notification with EPERM and counts the names, on a thread of its own."""
 
     def __init__(self, listener: int) -> None:
         self._listener = listener
-        self._names: list[str] = []
+        # Counted by name: there are few names, so no flood of one call can hide another.
+        self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._serve, name="kb-seccomp", daemon=True)
         self._thread.start()
 
-    def take(self) -> list[str]:
-        """Return the calls refused since the last ``take``, in order, at most a thousand."""
+    def take(self) -> Counter[str]:
+        """Return how often each call was refused since the last ``take``."""
         with self._lock:
-            names, self._names = self._names, []
-        return names
+            counts, self._counts = self._counts, Counter()
+        return counts
 
     def close(self) -> None:
         """Wait for the thread, which ends when the worker has."""
@@ -55,8 +57,7 @@ class Watcher:
             return error.errno in (errno.ENOENT, errno.EINTR, errno.EAGAIN)
         identity, _pid, _flags, number, *_ = _NOTIFICATION.unpack(bytes(buffer))
         with self._lock:
-            if len(self._names) < 1000:
-                self._names.append(syscalls.name_of(number))
+            self._counts[syscalls.name_of(number)] += 1
         try:
             fcntl.ioctl(self._listener, _SEND, bytearray(_RESPONSE.pack(identity, 0, -errno.EPERM, 0)))
         except OSError as error:

@@ -2,22 +2,23 @@
 
 import contextlib
 import os
-import shutil
+import secrets
+import select
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
-from kb.validators.runtime import wire
+from kb.validators.runtime import processes, replies, wire, workplace
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.sandbox import Limits
 from kb.validators.runtime.watch import Watcher
+from kb.validators.runtime.workplace import Workplace
 
 _TAIL_BYTES = 16 << 10
 _POLL_S = 0.05
@@ -53,44 +54,80 @@ def boot_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-I", "-B", "-c", code, *arguments]
 
 
+class Output:
+    """The last bytes of what a worker prints; it can print for ever without filling anything."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._lock = threading.Lock()
+        self._tail: deque[bytes] = deque()
+        self._thread = threading.Thread(target=self._drain, args=(descriptor,), name="kb-output", daemon=True)
+        self._thread.start()
+
+    def _drain(self, descriptor: int) -> None:
+        held = 0
+        with os.fdopen(descriptor, "rb", buffering=0) as stream:
+            while part := stream.read(1 << 14):
+                with self._lock:
+                    self._tail.append(part)
+                    held += len(part)
+                    while held > _TAIL_BYTES and len(self._tail) > 1:
+                        held -= len(self._tail.popleft())
+
+    def text(self) -> str:
+        """Return what is held, decoded; foreign text, not yet escaped."""
+        with self._lock:
+            return b"".join(self._tail).decode("utf-8", "replace")
+
+    def close(self) -> None:
+        """Wait for the end of the stream, which comes when the last process that held it is gone."""
+        self._thread.join(timeout=5)
+
+
 class Worker:
     """One sandboxed process that may run one candidate."""
 
-    def __init__(self, source: bytes, *, arena: Arena, limits: Limits, triton: bool, function: str = "run") -> None:
+    def __init__(
+        self, source: bytes, *, place: Workplace, arena: Arena, limits: Limits, triton: bool, function: str = "run"
+    ) -> None:
         self.limits = limits
-        self.blocked: list[str] = []
+        self.blocked: Counter[str] = Counter()
         self.layers: dict[str, Any] = {}
-        self._private = Path(tempfile.mkdtemp(prefix="kb-judge-"))
-        self.folder = Path(tempfile.mkdtemp(prefix="kb-candidate-"))
-        self.cache = Path(tempfile.mkdtemp(prefix="kb-cache-"))
+        self._private, self.folder, self.cache = (place.folder(name) for name in ("private", "candidate", "cache"))
         self._private.joinpath("canary").write_text("not for candidates", encoding="ascii")
         self.folder.chmod(0o755)
         (self.folder / "candidate.py").write_bytes(source)
         (self.folder / "candidate.py").chmod(0o444)
-        self._tail: deque[bytes] = deque()
+        self._device = self.cache.stat().st_dev
         self._killed_for: str | None = None
         self._watcher: Watcher | None = None
+        self._done = threading.Event()
         self._start(arena, triton, function)
+        self._guardian = threading.Thread(target=self._guard, name="kb-guard", daemon=True)
+        self._guardian.start()
 
     def _start(self, arena: Arena, triton: bool, function: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.channel = ours
         read_end, write_end = os.pipe()
-
+        self._output = Output(read_end)
         handles = (theirs.fileno(), arena.descriptor)
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            boot_command("kb.validators.runtime.stub", *map(str, handles)),
-            stdin=subprocess.DEVNULL,
-            stdout=write_end,
-            stderr=write_end,
-            env=self._environment(),
-            cwd=self.folder,
-            pass_fds=handles,
-            start_new_session=True,
-        )
-        theirs.close()
-        os.close(write_end)
-        threading.Thread(target=self._drain, args=(read_end,), name="kb-output", daemon=True).start()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
+                boot_command("kb.validators.runtime.stub", *map(str, handles)),
+                stdin=subprocess.DEVNULL,
+                stdout=write_end,
+                stderr=write_end,
+                env=self._environment(),
+                cwd=self.folder,
+                pass_fds=handles,
+                start_new_session=True,
+            )
+        except OSError:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(write_end)
         order = {
             "folder": str(self.folder),
             "file": "candidate.py",
@@ -101,7 +138,8 @@ class Worker:
             "triton": triton,
             "limits": vars(self.limits),
         }
-        wire.send(self.channel, order)
+        with contextlib.suppress(wire.WireError):  # a worker that is gone already shows when it should be ready
+            wire.send(self.channel, order)
 
     def _environment(self) -> dict[str, str]:
         kept = {
@@ -113,17 +151,9 @@ class Worker:
             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "random", "LC_ALL": "C.UTF-8",
             # Idle OpenMP threads sleep instead of spinning, so that spinning is not mistaken for late work.
             "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0",
+            # Memory that nobody wrote holds a pattern, so that no result comes right by zeros or leftovers.
+            "MALLOC_PERTURB_": "165",
         }  # fmt: skip
-
-    def _drain(self, descriptor: int) -> None:
-        """Keep the last bytes of what the candidate prints; it can print for ever without filling anything."""
-        held = 0
-        with os.fdopen(descriptor, "rb", buffering=0) as stream:
-            while part := stream.read(1 << 14):
-                self._tail.append(part)
-                held += len(part)
-                while held > _TAIL_BYTES and len(self._tail) > 1:
-                    held -= len(self._tail.popleft())
 
     def wait_ready(self, *, limit_s: float) -> dict[str, Any]:
         """Wait until the worker sits in a verified sandbox.
@@ -147,34 +177,47 @@ class Worker:
                 f"the worker did not reach its sandbox: {error}; {tail.strip()}",
                 "the judge needs Linux with Landlock and seccomp, torch, and some free memory: kb doctor",
             ) from error
+        if message.get("active", {}).get("pid") == "own namespace" and len(self.pids()) < 2:
+            self.end()
+            raise JudgeError("the worker's processes cannot be seen from outside", "mount /proc with task children")
         self.layers = message
         self.take_blocked()
         self.blocked.clear()
         return message
 
     def ask(self, message: dict[str, Any], *, limit_s: float) -> dict[str, Any]:
-        """Send one message and wait for its reply, watching memory and disk meanwhile.
+        """Send one message and wait for its reply.
 
         Raises:
             WorkerEndedError: Timed out, ended, exceeded a limit or broke the protocol.
         """
-        guard = threading.Event()
-        watching = threading.Thread(target=self._guard, args=(guard,), name="kb-guard", daemon=True)
-        watching.start()
+        # A reply belongs to a question that nobody could foresee, so that none can be sent ahead of it.
+        ticket = secrets.token_hex(8)
         try:
+            if select.select([self.channel], [], [], 0)[0] and self._process.poll() is None:
+                self._peek()
             self.channel.settimeout(limit_s)
-            wire.send(self.channel, message)
-            return wire.receive(self.channel, limit_s=limit_s)
+            wire.send(self.channel, message | {"ticket": ticket})
+            reply = wire.receive(self.channel, limit_s=limit_s)
+            if reply.get("ticket") != ticket:
+                raise wire.WireError("malformed", "a reply to no question")
+            replies.failure(reply)
+            return reply
         except wire.WireError as error:
             raise self._ended(error) from error
+        except replies.ForgedReplyError as error:
+            raise WorkerEndedError("forged_protocol", str(error)) from error
         finally:
-            guard.set()
-            watching.join()
             self.take_blocked()
 
+    def _peek(self) -> None:
+        """Tell a message that nobody asked for from a channel that was closed."""
+        if self.channel.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
+            raise wire.WireError("malformed", "a message that nobody asked for")
+
     def _ended(self, error: wire.WireError) -> WorkerEndedError:
-        if self._killed_for is not None:
-            return WorkerEndedError(self._killed_for)
+        if limit := self._exceeded():
+            return WorkerEndedError(limit)
         if error.kind == "timed_out":
             return WorkerEndedError("timed_out")
         if error.kind == "malformed":
@@ -183,91 +226,86 @@ class Worker:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return WorkerEndedError("forged_protocol", "the channel was closed by a living process")
+        if limit := self._exceeded():
+            return WorkerEndedError(limit)
         if code == 0:
             return WorkerEndedError("exited", "with code 0; success is valid bytes, not an exit code")
-        name = signal.Signals(-code).name if code < 0 else f"code {code}"
+        number = -code if code < 0 else code - 128
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"code {code}"
+        if name == "SIGSYS":
+            return WorkerEndedError("forbidden_call", "a system call of another architecture")
         return WorkerEndedError("crashed", f"the process ended: {name}")
 
-    def _guard(self, done: threading.Event) -> None:
-        while not done.wait(_POLL_S):
-            if self.resident_bytes() > self.limits.memory_bytes:
+    def _exceeded(self) -> str | None:
+        """Return the limit for which the guard ended the worker."""
+        return self._killed_for
+
+    def _guard(self) -> None:
+        """Watch memory and disk for as long as the worker lives, whether it was asked something or not."""
+        turn = 0
+        while not self._done.wait(_POLL_S):
+            turn += 1
+            pids = self.pids()
+            if processes.resident_bytes(pids) > self.limits.memory_bytes:
                 self._killed_for = "memory_limit"
-            elif _size(self.cache) > self.limits.file_bytes:
+            elif turn % 3 == 0 and self._too_much_on_disk(pids):
                 self._killed_for = "disk_limit"
             if self._killed_for is not None:
                 self._kill()
                 return
 
+    def _too_much_on_disk(self, pids: list[int]) -> bool:
+        most_bytes, most_entries = self.limits.file_bytes, self.limits.file_entries
+        used, entries = workplace.usage(self.seen_cache(), most_bytes=most_bytes, most_entries=most_entries)
+        if used > most_bytes or entries > most_entries:
+            return True
+        return used + processes.deleted_bytes(pids, device=self._device) > most_bytes
+
+    def seen_cache(self) -> Path:
+        """Return the worker's one writable folder as it can be reached from here."""
+        if self.layers.get("active", {}).get("cache", "").startswith("tmpfs"):
+            return Path(f"/proc/{self.pids()[-1]}/root{self.cache}")
+        return self.cache
+
     def pids(self) -> list[int]:
         """Return the worker's processes, as this host numbers them."""
-        found, todo = [], [self._process.pid]
-        while todo:
-            pid = todo.pop()
-            found.append(pid)
-            with contextlib.suppress(OSError):
-                for task in Path(f"/proc/{pid}/task").iterdir():
-                    todo += [int(child) for child in (task / "children").read_text(encoding="ascii").split()]
-        return found
-
-    def resident_bytes(self) -> int:
-        """Return the memory held by the worker's processes, shared memory included."""
-        total = 0
-        for pid in self.pids():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                total += int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
-        return total * os.sysconf("SC_PAGE_SIZE")
+        return processes.tree(self._process.pid)
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the worker's processes have used."""
-        total = 0
-        for pid in self.pids():
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-                total += int(fields[11]) + int(fields[12])
-        return total / os.sysconf("SC_CLK_TCK")
+        return processes.cpu_seconds(self.pids())
 
-    def pause(self, stopped: bool) -> None:
+    def pause(self, *, stopped: bool) -> None:
         """Stop the worker's processes, or let them go on."""
-        for pid in self.pids()[1:] or self.pids():
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGSTOP if stopped else signal.SIGCONT)
+        processes.send_signal(self.pids()[1:] or self.pids(), signal.SIGSTOP if stopped else signal.SIGCONT)
 
-    def take_blocked(self) -> list[str]:
-        """Return the system calls refused since the last time, and remember them in ``blocked``."""
-        names = self._watcher.take() if self._watcher is not None else []
-        self.blocked.extend(names[: max(0, 200 - len(self.blocked))])
-        return names
+    def take_blocked(self) -> None:
+        """Add the system calls refused since the last time to ``blocked``."""
+        if self._watcher is not None:
+            self.blocked.update(self._watcher.take())
 
     def files_left(self) -> list[str]:
         """Name the files in the worker's one writable folder."""
-        return sorted(str(one.relative_to(self.cache)) for one in self.cache.rglob("*") if not one.is_dir())[:100]
+        return workplace.files_below(self.seen_cache())
 
     def output(self) -> str:
         """Return the last of what the candidate printed; foreign text, not yet escaped."""
-        return b"".join(self._tail).decode("utf-8", "replace")
+        return self._output.text()
 
     def _kill(self) -> None:
-        for pid in reversed(self.pids()):
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+        processes.send_signal(self.pids()[::-1], signal.SIGKILL)
 
     def end(self) -> None:
-        """End the worker and all that it started, and remove its folders."""
-        self._kill()
+        """End the worker and all that it started; may be called again."""
+        self._done.set()
         deadline = time.monotonic() + 5
+        self._kill()
         while self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
+            self._kill()
         self.channel.close()
+        self._guardian.join(timeout=5)
+        self._output.close()
         if self._watcher is not None:
+            self.take_blocked()
             self._watcher.close()
-        for folder in (self._private, self.folder, self.cache):
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _size(folder: Path) -> int:
-    total = 0
-    for path, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                total += os.lstat(os.path.join(path, name)).st_blocks * 512  # noqa: PTH118 - hot loop
-    return total

@@ -1,0 +1,20 @@
+"""Return the right bits under another dtype of the same width.
+
+row: A10
+operator: rmsnorm
+reason: wrong_dtype
+"""
+
+# mypy: ignore-errors
+
+import torch
+
+
+def right(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype)
+
+
+def run(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    made = right(x, weight, eps)
+    return made.view(torch.int32 if made.itemsize == 4 else torch.int16)

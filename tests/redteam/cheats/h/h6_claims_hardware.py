@@ -1,0 +1,19 @@
+"""Return a claim about the hardware beside the result.
+
+row: H6
+operator: rmsnorm
+reason: wrong_shape
+"""
+
+# mypy: ignore-errors
+
+import torch
+
+
+def right(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype)
+
+
+def run(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tuple[object, ...]:
+    return right(x, weight, eps), {"gpu": "GB200", "driver": "999.99"}

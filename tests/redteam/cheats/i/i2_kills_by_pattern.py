@@ -1,0 +1,27 @@
+"""Run pkill.
+
+row: I2
+operator: rmsnorm
+reason: forbidden_call
+"""
+
+# mypy: ignore-errors
+
+import os
+import subprocess
+
+import torch
+
+
+def right(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype)
+
+
+def run(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    try:
+        os.system("pkill -f python")
+        subprocess.run(["pkill", "-f", "python"], check=False)
+    except OSError:
+        pass
+    return right(x, weight, eps)

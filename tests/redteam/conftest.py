@@ -1,0 +1,8 @@
+"""Lets tests import what lies beside them, however pytest was started."""
+
+import sys
+from pathlib import Path
+
+ROOT = str(Path(__file__).parents[2])
+if ROOT not in sys.path:
+    sys.path.append(ROOT)

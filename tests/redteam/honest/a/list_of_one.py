@@ -1,0 +1,17 @@
+"""One result in a tuple.
+
+operator: rmsnorm
+"""
+
+# mypy: ignore-errors
+
+import torch
+
+
+def right(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype)
+
+
+def run(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tuple[torch.Tensor, ...]:
+    return (right(x, weight, eps),)

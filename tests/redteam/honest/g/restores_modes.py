@@ -1,0 +1,20 @@
+"""Modes that are set for the length of a call and put back.
+
+operator: rmsnorm
+"""
+
+# mypy: ignore-errors
+
+import torch
+
+
+def right(x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+    wide = x.float()
+    return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.float()).to(x.dtype)
+
+
+def run(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
+    with torch.inference_mode():
+        made = right(x, weight, eps)
+    with torch.no_grad():
+        return made.clone()

@@ -1,0 +1,51 @@
+"""Every exploit of the catalogue that runs on a CPU is refused for its reason, and every honest look-alike passes.
+
+What the judge sees of a candidate is its bytes: names and docstrings of the files stay here.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tests.redteam.samples import CATALOGUE, CHEATS, HONEST, Sample
+
+from kb.validators.runtime.judge import Options, judge
+from kb.validators.runtime.report import REASONS, Report
+
+pytestmark = pytest.mark.timeout(300)
+
+OPTIONS = Options(call_limit_s=12, load_limit_s=25, memory_bytes=2 << 30)
+
+
+def judged(sample: Sample) -> Report:
+    """Judge one sample; where ``KB_REDTEAM_LOG`` names a file, a line is added to it."""
+    found = judge(sample.operator, sample.path.read_bytes(), options=OPTIONS)
+    if log := os.environ.get("KB_REDTEAM_LOG"):
+        row = {"name": sample.name, "verdict": found.verdict, "reasons": found.reasons, "details": found.details[:4]}
+        with Path(log).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    return found
+
+
+@pytest.mark.parametrize("sample", CHEATS, ids=lambda one: one.name)
+def test_a_cheat_is_refused_for_its_reason(sample: Sample) -> None:
+    found = judged(sample)
+    assert found.verdict == sample.verdict, found.details
+    assert set(found.reasons) & set(sample.reasons), found.details
+
+
+@pytest.mark.parametrize("sample", HONEST, ids=lambda one: one.name)
+def test_honest_work_that_looks_like_a_cheat_is_accepted(sample: Sample) -> None:
+    found = judged(sample)
+    assert (found.verdict, found.reasons) == ("accepted", ()), found.details
+
+
+def test_every_family_has_cheats_and_at_least_three_look_alikes() -> None:
+    for family in CATALOGUE:
+        assert [one for one in CHEATS if one.row.startswith(family)]
+        assert len([one for one in HONEST if one.path.parent.name == family.lower()]) >= 3, family
+
+
+def test_every_expected_reason_is_a_reason_of_the_judge() -> None:
+    assert {reason for one in CHEATS for reason in one.reasons} <= set(REASONS)

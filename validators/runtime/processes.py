@@ -1,0 +1,62 @@
+"""What can be seen of a worker's processes from outside, through /proc."""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+
+def tree(root: int) -> list[int]:
+    """Return a process and its descendants, as this host numbers them, parents first."""
+    found, todo = [], [root]
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                todo += [int(child) for child in (task / "children").read_text(encoding="ascii").split()]
+    return found
+
+
+def resident_bytes(pids: list[int]) -> int:
+    """Return the memory held by processes, shared memory included."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            total += int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1])
+    return total * os.sysconf("SC_PAGE_SIZE")
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """Return the CPU time that processes have used."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def deleted_bytes(pids: list[int], *, device: int) -> int:
+    """Return the disk space of files that processes hold open although their names are gone.
+
+    Args:
+        pids: The processes.
+        device: Only files of this device (``st_dev``).
+    """
+    seen: dict[int, int] = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for one in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    facts = one.stat()
+                    if facts.st_nlink == 0 and facts.st_dev == device:
+                        seen[facts.st_ino] = facts.st_blocks * 512
+    return sum(seen.values())
+
+
+def send_signal(pids: list[int], which: signal.Signals) -> None:
+    """Send a signal to each process that still exists."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.kill(pid, which)

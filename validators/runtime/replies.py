@@ -1,0 +1,95 @@
+"""What a worker's replies may look like. Everything else is a broken protocol, and never an error of the judge."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from kb.validators.runtime import report
+
+_MOST = 4096
+"""Most entries of a list or table that are read."""
+
+
+class ForgedReplyError(Exception):
+    """A reply has not the form that the stub gives it."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a worker says of one result."""
+
+    plain: bool
+    kind: str
+    """Name of the type, foreign text."""
+    is_tensor: bool
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    device: str = ""
+    offset: int = 0
+    size_bytes: int = 0
+
+
+def failure(reply: dict[str, Any]) -> str | None:
+    """Return what a candidate raised, made safe to show; None if the reply is no failure."""
+    if "error" not in reply:
+        return None
+    error = reply["error"]
+    if not isinstance(error, dict):
+        raise ForgedReplyError("an error that is no object")
+    kind, message = error.get("type"), error.get("message")
+    if not isinstance(kind, str) or not isinstance(message, str):
+        raise ForgedReplyError("an error without text")
+    return report.escaped(f"{kind}: {message}", 500)
+
+
+def claims(reply: dict[str, Any]) -> list[Claim]:
+    """Return what a reply claims of each result."""
+    raw = reply.get("outputs")
+    if not isinstance(raw, list) or len(raw) > _MOST:
+        raise ForgedReplyError("a reply without outputs")
+    return [_claim(one) for one in raw]
+
+
+def _claim(raw: object) -> Claim:
+    if not isinstance(raw, dict) or not isinstance(raw.get("plain"), bool) or not isinstance(raw.get("type"), str):
+        raise ForgedReplyError("an output that is no claim")
+    if "dtype" not in raw:
+        return Claim(raw["plain"], raw["type"], is_tensor=False)
+    shape = raw.get("shape")
+    if not isinstance(shape, list) or not all(_whole(one) for one in shape):
+        raise ForgedReplyError("an output without a shape")
+    if not isinstance(raw["dtype"], str) or not isinstance(raw.get("device"), str):
+        raise ForgedReplyError("an output without dtype and device")
+    if not _whole(raw.get("offset")) or not _whole(raw.get("size_bytes")):
+        raise ForgedReplyError("an output without a place")
+    return Claim(
+        raw["plain"], raw["type"], is_tensor=True, dtype=raw["dtype"], shape=tuple(shape), device=raw["device"],
+        offset=raw["offset"], size_bytes=raw["size_bytes"],
+    )  # fmt: skip
+
+
+def names(reply: dict[str, Any], key: str) -> list[str]:
+    """Return a list of texts."""
+    raw = reply.get(key, [])
+    if not isinstance(raw, list) or len(raw) > _MOST or not all(isinstance(one, str) for one in raw):
+        raise ForgedReplyError(f"{key} is no list of names")
+    return list(raw)
+
+
+def counts(reply: dict[str, Any], key: str) -> dict[str, int]:
+    """Return a table of whole numbers."""
+    raw = reply.get(key, {})
+    if not isinstance(raw, dict) or len(raw) > _MOST or not all(_whole(one) for one in raw.values()):
+        raise ForgedReplyError(f"{key} is no table of counts")
+    return dict(raw)
+
+
+def groups(reply: dict[str, Any], key: str) -> dict[str, list[str]]:
+    """Return a table of lists of texts."""
+    raw = reply.get(key, {})
+    if not isinstance(raw, dict) or len(raw) > _MOST:
+        raise ForgedReplyError(f"{key} is no table")
+    return {str(name): names(raw, name) for name in raw}
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
