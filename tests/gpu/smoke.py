@@ -275,7 +275,7 @@ def main() -> None:
     began = time.time()
     todo = folders(asked.only)
     with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(asked.workers) as pool:
-        os.environ["SMOKE_LOCK"] = lock.name
+        os.environ.setdefault("SMOKE_LOCK", lock.name)
         parts = list(pool.map(lambda one: in_process(one, deadline=began + asked.timing_limit), todo))
     rows = [row for part in parts for row in part]
     if asked.json:

@@ -129,6 +129,15 @@ def _sum_slots(out_ptr, y_ptr, H, TOP_K: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(y_ptr + token * H + cols, total.to(y_ptr.dtype.element_ty), mask=cols < H)
 
 
+def _tile(mean_rows: int) -> tuple[int, int, int, int, int]:
+    """Return BLOCK_M, BLOCK_N of gate and of up, BLOCK_N of down, BLOCK_K and warps."""
+    block_m = min(128, max(16, triton.next_power_of_2(mean_rows)))
+    if block_m <= 32:
+        return block_m, 64, 64, 128, 4
+    # 32 KB a stage in both products: two CTAs a multiprocessor, one fills its pipeline while the other multiplies.
+    return block_m, 64, 128, 64, 8
+
+
 def run(
     x: torch.Tensor,
     gate_up_weight: torch.Tensor,
@@ -165,19 +174,17 @@ def run(
     bins = max(16, triton.next_power_of_2(num_experts + 1))
     block = min(4096, max(32, triton.next_power_of_2(slots)))
     _group_slots[(1,)](topk_ids.contiguous(), offsets, cursor, order, slots, num_experts, E=bins, B=block, num_warps=16)
-    block_m = min(128, max(16, triton.next_power_of_2(slots // num_experts)))
-    block_n, warps = (64, 4) if block_m <= 64 else (128, 8)
+    block_m, block_n, block_n_down, block_k, warps = _tile(slots // num_experts)
     tiles = min(slots, slots // block_m + min(num_experts, slots))
     bins = triton.next_power_of_2(num_experts)
-    shape = {"BLOCK_M": block_m, "BLOCK_E": bins, "CPU": not x.is_cuda, "num_warps": warps}
-    block_k = 128 if block_m <= 32 else 64
+    shape = {"BLOCK_M": block_m, "BLOCK_E": bins, "CPU": not x.is_cuda, "num_warps": warps, "maxnreg": 128}
     _gate_up_silu[(tiles * triton.cdiv(inner, block_n),)](
         x, gate_up_weight, offsets, order, h, num_experts, top_k, inner, hidden, BLOCK_N=block_n, BLOCK_K=block_k,
         EVEN_K=hidden % block_k == 0, num_stages=3, **shape,
     )
-    _down[(tiles * triton.cdiv(hidden, block_n),)](
-        h, down_weight, offsets, order, topk_weights.contiguous(), out, num_experts, hidden, inner, BLOCK_N=block_n,
-        BLOCK_K=block_k, EVEN_K=inner % block_k == 0, num_stages=4, **shape,
+    _down[(tiles * triton.cdiv(hidden, block_n_down),)](
+        h, down_weight, offsets, order, topk_weights.contiguous(), out, num_experts, hidden, inner,
+        BLOCK_N=block_n_down, BLOCK_K=block_k, EVEN_K=inner % block_k == 0, num_stages=3, **shape,
     )
     _sum_slots[(num_tokens, triton.cdiv(hidden, 2048))](out, y, hidden, TOP_K=top_k, BLOCK=2048, num_warps=4)
     return y.to(x.dtype)

@@ -41,6 +41,18 @@ def _gemm_tiles(
     tl.store(y_ptrs, acc.to(y_ptr.dtype.element_ty), mask=(rows[:, None] < M) & (cols[None, :] < N))
 
 
+def _tile(m: int, n: int, k: int, dtype: torch.dtype) -> tuple[int, int, int, int, int]:
+    """Return BLOCK_M, BLOCK_N, BLOCK_K, warps and stages."""
+    if dtype == torch.float32:
+        return 64, 64, 32, 4, 3
+    if m <= 64 or m * n <= 132 * 128 * 128:
+        return 64, 128, 64, 4, 4
+    if k <= 512:
+        # A few steps a tile: two CTAs a multiprocessor, so that one loads and stores while the other multiplies.
+        return 128, 128, 64, 8, 3
+    return 128, 256, 64, 8, 3
+
+
 def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Multiply a [m, k] by b [k, n]; any row strides, last axes contiguous; returns y [m, n] in the dtype of a."""
     m, k = a.shape
@@ -51,12 +63,7 @@ def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
         return y.to(a.dtype)
     a = a if a.stride(1) == 1 else a.contiguous()
     b = b if b.stride(1) == 1 else b.contiguous()
-    if a.dtype == torch.float32:
-        block_m, block_n, block_k, warps, stages = 64, 64, 32, 4, 3
-    elif m <= 64 or m * n <= 132 * 128 * 128:
-        block_m, block_n, block_k, warps, stages = 64, 128, 64, 4, 4
-    else:
-        block_m, block_n, block_k, warps, stages = 128, 256, 64, 8, 3
+    block_m, block_n, block_k, warps, stages = _tile(m, n, k, a.dtype)
     _gemm_tiles[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
         a, b, y, m, n, k, a.stride(0), b.stride(0), BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, GROUP=8,
         EVEN=k % block_k == 0 and n % block_n == 0, CPU=not a.is_cuda, num_warps=warps, num_stages=stages,

@@ -1,5 +1,7 @@
 """GEMM for few rows: the wide operand goes left, k is split over CTAs, partial sums are added in a fixed order."""
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -53,6 +55,11 @@ def _add_splits(part_ptr, y_ptr, size, SPLITS: tl.constexpr, BLOCK: tl.constexpr
     tl.store(y_ptr + at, total.to(y_ptr.dtype.element_ty), mask=at < size)
 
 
+@functools.cache
+def _capability(device: torch.device) -> tuple[int, int]:
+    return torch.cuda.get_device_capability(device)  # asking the driver each time costs as much as a launch
+
+
 def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Multiply a [m, k] by b [k, n]; any row strides, last axes contiguous.
 
@@ -76,7 +83,7 @@ def run(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     splits = triton.cdiv(k, k_per_split)
     part = y if splits == 1 else torch.empty((splits, m, n), dtype=torch.float32, device=a.device)
     # wgmma and tcgen05 pad the left side to 64 or 128 rows, so the wide operand goes there; mma.sync pads both alike.
-    swap = a.dtype != torch.float32 and (not a.is_cuda or torch.cuda.get_device_capability(a.device)[0] in (9, 10))
+    swap = a.dtype != torch.float32 and (not a.is_cuda or _capability(a.device)[0] in (9, 10))
     _gemm_skinny[(triton.cdiv(n, block_n), triton.cdiv(m, block_m), splits)](
         a, b, part, m, n, k, k_per_split, a.stride(0), b.stride(0), BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k,
         SWAP=swap, EVEN=k % k_per_split == 0 and n % block_n == 0, CPU=not a.is_cuda, num_warps=4, num_stages=4,

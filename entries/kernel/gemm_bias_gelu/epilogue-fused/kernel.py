@@ -60,6 +60,15 @@ def _gemm_bias_gelu(
     tl.store(target, y.to(y_ptr.dtype.element_ty), mask=inside)
 
 
+def _tile(m: int, dtype: torch.dtype) -> tuple[int, int, int, int, int]:
+    """Return BLOCK_M, BLOCK_N, BLOCK_K, warps and stages."""
+    if dtype == torch.float32:
+        return 64, 64, 32, 4, 3
+    if m <= 64:
+        return 64, 64, 64, 4, 4
+    return 128, 256, 64, 8, 3
+
+
 def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, tanh: int = 0) -> torch.Tensor:
     """Return gelu(x @ weight.T + bias), new, in the dtype of x; float32 accumulation.
 
@@ -72,13 +81,7 @@ def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, tanh: int = 0
         return y
     x = x if x.stride(1) == 1 else x.contiguous()
     weight = weight if weight.stride(1) == 1 else weight.contiguous()
-    if x.dtype == torch.float32:
-        block_m, block_n, block_k, warps, stages = 64, 64, 32, 4, 3
-    elif m <= 64:
-        block_m, block_n, block_k, warps, stages = 64, 64, 64, 4, 4
-    else:
-        # 96 KiB of operands a CTA: two CTAs an SM, so that the GELU of one runs under the matrix units of the other.
-        block_m, block_n, block_k, warps, stages = 128, 128, 64, 4, 3
+    block_m, block_n, block_k, warps, stages = _tile(m, x.dtype)
     _gemm_bias_gelu[(triton.cdiv(m, block_m) * triton.cdiv(n, block_n),)](
         x, weight, bias, y, m, n, k, x.stride(0), weight.stride(0), TANH=bool(tanh),
         BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, GROUP=8,

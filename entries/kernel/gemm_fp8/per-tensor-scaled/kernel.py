@@ -1,5 +1,7 @@
 """FP8 GEMM with one scale a tensor; weights are the left operand, k is split when the grid is small."""
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -32,7 +34,8 @@ def _gemm_fp8(
             b = tl.load(b_ptrs, mask=k[None, :] < K - start_k, other=0.0)
         if CPU:  # Triton's interpreter would multiply the raw bytes.
             a, b = a.to(tl.float32), b.to(tl.float32)
-        acc = tl.dot(b, tl.trans(a), acc, input_precision="ieee")
+        # From a zero accumulator: Hopper's own sum keeps 14 bits, so it ends after 128 of k and float32 goes on.
+        acc += tl.dot(b, tl.trans(a), input_precision="ieee")
         a_ptrs += BLOCK_K
         b_ptrs += BLOCK_K
     acc = acc * (tl.load(a_scale_ptr) * tl.load(b_scale_ptr))
@@ -47,6 +50,20 @@ def _add_splits(part_ptr, y_ptr, size, SPLITS: tl.constexpr, BLOCK: tl.constexpr
     for split in tl.static_range(SPLITS):
         total += tl.load(part_ptr + split * size + at, mask=at < size, other=0.0)
     tl.store(y_ptr + at, total.to(y_ptr.dtype.element_ty), mask=at < size)
+
+
+@functools.cache
+def _deep(device: torch.device) -> int:
+    """Return the stages of 32 KB that fit: four, or three in the 99 KB of consumer parts."""
+    return 3 if torch.cuda.get_device_capability(device) in ((8, 6), (8, 9), (12, 0), (12, 1)) else 4
+
+
+def _tile(m: int, device: torch.device) -> tuple[int, int, int, int, int]:
+    """Return BLOCK_M, BLOCK_N, BLOCK_K, warps and stages."""
+    if m <= 64:
+        return max(16, triton.next_power_of_2(m)), 64, 128, 4, 6
+    # Partial and running sum are 64 registers each for the 256 threads; a wider tile would spill.
+    return 128, 128, 128, 8, _deep(device) if device.type == "cuda" else 1
 
 
 def run(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor) -> torch.Tensor:
@@ -68,17 +85,9 @@ def run(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.
     if y.numel() == 0:
         return y.to(torch.bfloat16)
     a, b = a.contiguous(), b.contiguous()
-    block_m = min(128, max(16, triton.next_power_of_2(m)))
-    if block_m < 128:
-        block_n, block_k, warps, stages = 64, 256, 4, 4
-    elif m * n <= 132 * 128 * 256:
-        block_n, block_k, warps, stages = 128, 128, 8, 4
-    else:
-        # Four stages take 192 KB, three take 96 KB with mma.sync, which is all that consumer parts have.
-        small = a.is_cuda and torch.cuda.get_device_capability(a.device) in ((8, 9), (12, 0), (12, 1))
-        block_m, block_n, block_k, warps, stages = 256, 128, 128, 8, 3 if small else 4
+    block_m, block_n, block_k, warps, stages = _tile(m, a.device)
     tiles = triton.cdiv(m, block_m) * triton.cdiv(n, block_n)
-    splits = max(1, min(8, 264 // tiles, k // (2 * block_k)))
+    splits = max(1, min(8, 264 // tiles, k // (4 * block_k)))
     k_per_split = triton.cdiv(triton.cdiv(k, splits), block_k) * block_k
     splits = triton.cdiv(k, k_per_split)
     part = y if splits == 1 else torch.empty((splits, m, n), dtype=torch.float32, device=a.device)

@@ -105,7 +105,8 @@ def _gemm_nvfp4(
             w = tl.load(packed_ptrs, mask=word[None, :] < packed_stride - start_k // 8, other=0)
             s = tl.load(scale_ptrs, mask=block[None, :] < scale_stride - start_k // 16, other=0)
             x = tl.load(x_ptrs, mask=k[None, :] < K - start_k, other=0.0)
-        s = tl.broadcast_to(_scale(s, dtype, CPU)[:, :, None], (BLOCK_N, BLOCK_K // 16, 2)).reshape(BLOCK_N, BLOCK_K // 8)
+        s = tl.broadcast_to(_scale(s, dtype, CPU)[:, :, None], (BLOCK_N, BLOCK_K // 16, 2))
+        s = tl.reshape(s, (BLOCK_N, BLOCK_K // 8))
         acc = _dot(_decode(w, s, dtype, CPU), tl.trans(_match(x)), acc, CPU)
         packed_ptrs += BLOCK_K // 8
         scale_ptrs += BLOCK_K // 16

@@ -1,5 +1,7 @@
 """Grouped GEMM with one CTA a multiprocessor, which walks a list of tiles that exists only on the device."""
 
+import functools
+
 import torch
 import triton
 import triton.language as tl
@@ -48,6 +50,22 @@ def _grouped_persistent(
         tl.store(y_ptrs, tl.trans(acc).to(y_ptr.dtype.element_ty), mask=(rows[:, None] < end) & (cols[None, :] < N))
 
 
+@functools.cache
+def _multiprocessors(device: torch.device) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _tile(mean_rows: int, dtype: torch.dtype) -> tuple[int, int, int, int, int, int, int | None]:
+    """Return BLOCK_M, BLOCK_N, BLOCK_K, warps, stages, CTAs a multiprocessor and the most registers a thread."""
+    block_m = min(128, max(16, triton.next_power_of_2(mean_rows)))
+    if dtype == torch.float32:
+        return min(64, block_m), 64, 32, 4, 3, 2, None
+    if block_m <= 32:
+        return block_m, 64, 128, 4, 4, 2, None
+    # Three stages of 32 KB: two CTAs fit, and one fills its pipeline while the other multiplies.
+    return block_m, 128, 64, 8, 3, 2, 128
+
+
 def run(x: torch.Tensor, weight: torch.Tensor, expert_offsets: torch.Tensor) -> torch.Tensor:
     """Multiply the rows of every expert by its weight transposed; no host synchronisation.
 
@@ -66,20 +84,12 @@ def run(x: torch.Tensor, weight: torch.Tensor, expert_offsets: torch.Tensor) -> 
     if y.numel() == 0:
         return y.to(x.dtype)
     x, weight = x.contiguous(), weight.contiguous()
-    wide = x.dtype == torch.float32
-    block_m = min(64 if wide else 128, max(16, triton.next_power_of_2(num_tokens // num_experts)))
-    if wide:
-        block_n, block_k, warps, stages = 64, 32, 4, 3
-    elif block_m <= 32:
-        block_n, block_k, warps, stages = 64, 128, 4, 4
-    else:
-        block_n, block_k, warps, stages = 128, 64, 8, 4
-    # Small tiles need several CTAs a multiprocessor to keep enough loads in flight; large ones fill it alone.
-    units = torch.cuda.get_device_properties(x.device).multi_processor_count if x.is_cuda else 2
+    block_m, block_n, block_k, warps, stages, resident, registers = _tile(num_tokens // num_experts, x.dtype)
+    units = _multiprocessors(x.device) if x.is_cuda else 2
     tiles = min(num_tokens, num_tokens // block_m + min(num_experts, num_tokens)) * triton.cdiv(n, block_n)
-    _grouped_persistent[(min(tiles, units * (2 if block_m <= 32 else 1)),)](
+    _grouped_persistent[(min(tiles, units * resident),)](
         x, weight, expert_offsets, y, num_experts, n, k, BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k,
         BLOCK_E=triton.next_power_of_2(num_experts), EVEN_K=k % block_k == 0, CPU=not x.is_cuda, num_warps=warps,
-        num_stages=stages,
+        num_stages=stages, maxnreg=registers,
     )
     return y.to(x.dtype)

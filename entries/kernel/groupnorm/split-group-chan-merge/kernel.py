@@ -48,7 +48,7 @@ def _normalise(
     count = tl.where(used, tl.minimum(pixels - share, chunk), 0).to(tl.float32)
     part_mean = tl.load(mean_ptr + first + part, mask=used, other=0.0)
     part_spread = tl.load(spread_ptr + first + part, mask=used, other=0.0)
-    total = channels_per_group.to(tl.float32) * pixels
+    total = 1.0 * channels_per_group * pixels  # a size of 1 arrives as a plain number, without methods
     mean = tl.sum(part_mean * count, axis=0) / total
     delta = tl.where(used, part_mean - mean, 0.0)
     variance = tl.sum(part_spread + delta * delta * count, axis=0) / total

@@ -122,7 +122,8 @@ def _moe_nvfp4(
             w = tl.load(packed_ptrs, mask=word[None, :] < packed_stride - start_k // 8, other=0)
             s = tl.load(scale_ptrs, mask=block[None, :] < scale_stride - start_k // 16, other=0)
             x = tl.load(x_ptrs, mask=k[None, :] < K - start_k, other=0.0)
-        s = tl.broadcast_to(_scale(s, dtype, CPU)[:, :, None], (BLOCK_N, BLOCK_K // 16, 2)).reshape(BLOCK_N, BLOCK_K // 8)
+        s = tl.broadcast_to(_scale(s, dtype, CPU)[:, :, None], (BLOCK_N, BLOCK_K // 16, 2))
+        s = tl.reshape(s, (BLOCK_N, BLOCK_K // 8))
         acc = _dot(_decode(w, s, dtype, CPU), tl.trans(_match(x)), acc, CPU)
         packed_ptrs += BLOCK_K // 8
         scale_ptrs += BLOCK_K // 16
@@ -130,6 +131,15 @@ def _moe_nvfp4(
     y = acc * (tl.load(global_ptr + expert) * 256.0)
     y_ptrs = y_ptr + rows.to(tl.int64)[:, None] * N + cols[None, :]
     tl.store(y_ptrs, tl.trans(y).to(y_ptr.dtype.element_ty), mask=(rows[:, None] < end) & (cols[None, :] < N))
+
+
+def _tile(mean_rows: int) -> tuple[int, int, int, int, int, int | None]:
+    """Return BLOCK_M, BLOCK_N, BLOCK_K, warps, stages and the most registers a thread may have."""
+    block_m = min(128, max(16, triton.next_power_of_2(mean_rows)))
+    if block_m <= 32:
+        return block_m, 64, 128, 4, 6, None
+    # 128 registers: two CTAs a multiprocessor, so that one decodes while the other multiplies.
+    return block_m, 128, 64, 8, 4, 128
 
 
 def run(
@@ -160,13 +170,13 @@ def run(
     x = x.contiguous()
     packed = weight_packed.contiguous().view(torch.int32)
     scale = weight_scale.contiguous().view(torch.uint8)
-    block_m = min(128, max(16, triton.next_power_of_2(num_tokens // num_experts)))
-    block_n, block_k, warps, stages = (64, 128, 4, 6) if block_m <= 32 else (128, 64, 8, 4)
+    block_m, block_n, block_k, warps, stages, registers = _tile(num_tokens // num_experts)
     # A group of c rows has ceil(c / block_m) tiles: over all groups at most this many, whatever the routing.
     tiles = min(num_tokens, num_tokens // block_m + min(num_experts, num_tokens))
     _moe_nvfp4[(tiles * triton.cdiv(n, block_n),)](
         x, packed, scale, weight_global_scale, expert_offsets, y, num_experts, n, k, packed.stride(1), scale.stride(1),
         BLOCK_M=block_m, BLOCK_N=block_n, BLOCK_K=block_k, BLOCK_E=triton.next_power_of_2(num_experts),
         EVEN_K=k % block_k == 0, CPU=not x.is_cuda, num_warps=warps, num_stages=stages,
+        maxnreg=registers,
     )
     return y.to(x.dtype)

@@ -26,12 +26,14 @@ def _quantize_nvfp4(x_ptr, global_ptr, packed_ptr, scale_ptr, num_blocks, BLOCKS
     wanted = tl.div_rn(tl.max(a, axis=1), tl.full((BLOCKS,), 6.0, tl.float32) * outer)
     code_scale = _e4m3_bits(tl.minimum(wanted, 448.0))
     step = (code_scale.to(tl.int16) << 7).to(tl.float16, bitcast=True).to(tl.float32) * (256.0 * outer)
-    # |x| is compared with the midpoints, scaled: no division an element. Strict where the lower code is even.
-    t = step[:, None]
-    code = (a > 0.25 * t).to(tl.int32) + (a >= 0.75 * t).to(tl.int32) + (a > 1.25 * t).to(tl.int32)
-    code += (a >= 1.75 * t).to(tl.int32) + (a > 2.5 * t).to(tl.int32) + (a >= 3.5 * t).to(tl.int32)
-    code += (a > 5.0 * t).to(tl.int32)
-    code = tl.where(t > 0, code, 0) | ((x.to(tl.int32, bitcast=True) >> 28) & 8)
+    # |x| is compared with the midpoints, scaled: no division an element, and a binary search of the seven takes three
+    # comparisons. Strict where the lower code is even. A step of 0 must give code 0: no number passes infinity.
+    t = tl.where(step > 0, step, float("inf"))[:, None]
+    upper = a >= 1.75 * t
+    middle = a >= tl.where(upper, 3.5 * t, 0.75 * t)
+    last = a > tl.where(middle, tl.where(upper, 5.0 * t, 1.25 * t), tl.where(upper, 2.5 * t, 0.25 * t))
+    code = tl.where(upper, 4, 0) | tl.where(middle, 2, 0) | tl.where(last, 1, 0)
+    code |= (x.to(tl.int32, bitcast=True) >> 28) & 8
     low, high = tl.split(tl.reshape(code, (BLOCKS, 8, 2)))
     byte = (low | (high << 4)).to(tl.uint8)
     tl.store(packed_ptr + block[:, None] * 8 + tl.arange(0, 8)[None, :], byte, mask=block[:, None] < num_blocks)
