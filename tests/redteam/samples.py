@@ -1,11 +1,33 @@
 """The candidates of the red team: where they are, and what is expected of each."""
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
 CATALOGUE = "ABCDEFGHI"
+
+CPU_ROWS = (
+    *(f"A{n}" for n in (*range(1, 13), 14, 15)),
+    *(f"B{n}" for n in (*range(1, 9), 10)),
+    *(f"C{n}" for n in (1, 3, 4, 5)),
+    *(f"D{n}" for n in (*range(1, 7), 9, 10)),
+    *(f"E{n}" for n in (1, 2, 3, 6, 7)),
+    *(f"F{n}" for n in (2, 3, 4, 7, 11, 12, 16)),
+    *(f"G{n}" for n in range(1, 10)),
+    *(f"H{n}" for n in range(1, 10)),
+    *(f"I{n}" for n in (1, 2, 3, 5)),
+)
+"""Rows of the catalogue of exploits that need no accelerator."""
+
+ELSEWHERE = {
+    "B10": "a trivial task is refused before any candidate: tests/validators/operators/test_admission.py",
+    "F12": "a geometric mean refuses a ratio of zero: tests/test_units.py",
+    "H8": "a call of the library is recorded as delegation (honest/e/library_call); likeness needs other entries",
+    "H9": "what is shown of an entry is derived from its evidence alone: tests/test_evidence.py",
+}
+"""Rows that no single candidate can stand for, and where they are held."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +49,14 @@ class Sample:
         return self.path.relative_to(HERE).with_suffix("").as_posix()
 
     @property
-    def honest(self) -> bool:
-        """Tell whether the candidate does its work."""
-        return self.verdict == "accepted"
+    def expected(self) -> str:
+        """Return verdict and reasons in words."""
+        return self.verdict + (f": {' or '.join(self.reasons)}" if self.reasons else "")
+
+    def agrees(self, verdict: str, reasons: Iterable[str]) -> bool:
+        """Tell whether what the judge said is what is expected."""
+        given = set(reasons)
+        return verdict == self.verdict and (bool(given & set(self.reasons)) if self.reasons else not given)
 
 
 def read(path: Path) -> Sample:

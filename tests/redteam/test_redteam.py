@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.redteam.samples import CATALOGUE, CHEATS, HONEST, Sample
+from tests.redteam.samples import CATALOGUE, CHEATS, CPU_ROWS, ELSEWHERE, HERE, HONEST, Sample
 
 from kb.validators.runtime.judge import Options, judge
 from kb.validators.runtime.report import REASONS, Report
@@ -49,3 +49,19 @@ def test_every_family_has_cheats_and_at_least_three_look_alikes() -> None:
 
 def test_every_expected_reason_is_a_reason_of_the_judge() -> None:
     assert {reason for one in CHEATS for reason in one.reasons} <= set(REASONS)
+
+
+def test_every_row_that_runs_on_a_cpu_has_an_exploit_or_a_place_where_it_is_held() -> None:
+    shown = {one.row for one in CHEATS}
+    assert set(CPU_ROWS) - shown == set(ELSEWHERE)
+    for place in ELSEWHERE.values():
+        file = place.rpartition(" ")[2]
+        assert not file.startswith("tests/") or (HERE.parents[1] / file).exists()
+
+
+def test_the_table_is_current() -> None:
+    text = (HERE.parents[1] / "docs" / "redteam.md").read_text(encoding="utf-8")
+    rows = {line.split("|")[2].strip(" `"): line for line in text.splitlines() if line.startswith("| ")}
+    for one in (*CHEATS, *HONEST):
+        assert one.name in rows, "run: python -m tests.redteam.repeat --table"
+        assert one.expected in rows[one.name]

@@ -4,7 +4,9 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-REVIEW = frozenset({"process", "socket", "ctypes", "introspection", "exec", "assigns_foreign", "patches_clock"})
+REVIEW = frozenset(
+    {"process", "socket", "ctypes", "introspection", "exec", "files", "signals", "assigns_foreign", "patches_clock"}
+)
 """Findings that make an otherwise accepted candidate ``needs_review``."""
 
 _MODULES = {
@@ -12,7 +14,8 @@ _MODULES = {
     "urllib": "socket", "requests": "socket", "ctypes": "ctypes", "cffi": "ctypes", "mmap": "ctypes",
     "gc": "introspection", "inspect": "introspection", "threading": "threads", "concurrent": "threads",
     "asyncio": "threads", "time": "clock", "importlib": "imports", "pickle": "pickle", "os": "os", "sys": "sys",
-    "kb": "introspection",
+    "kb": "introspection", "signal": "signals", "resource": "process", "tempfile": "files", "shutil": "files",
+    "pathlib": "files", "_thread": "threads", "faulthandler": "introspection", "dis": "introspection",
 }  # fmt: skip
 
 _CALLS = {
@@ -22,6 +25,27 @@ _CALLS = {
     "CUDAGraph": "graphs", "_getframe": "introspection", "get_objects": "introspection", "Thread": "threads",
     "set_float32_matmul_precision": "flags", "set_default_dtype": "flags", "manual_seed": "flags",
 }  # fmt: skip
+
+_INNER = {
+    "f_back", "f_globals", "f_locals", "f_builtins", "tb_frame", "gi_frame", "cr_frame", "__globals__", "__code__",
+    "__subclasses__", "__closure__", "__builtins__", "__loader__", "__spec__", "__reduce__", "__traceback__",
+}  # fmt: skip
+"""Names through which one gets from an object to its surroundings."""
+
+_OS_FILES = (
+    "os.open",
+    "os.write",
+    "os.remove",
+    "os.unlink",
+    "os.rename",
+    "os.mkdir",
+    "os.walk",
+    "os.listdir",
+    "os.scandir",
+)
+
+_PLAIN = {"torch", "math", "functools", "typing", "collections", "time", "itertools", "__future__", "numpy"}
+"""Modules that bring no kernels of a candidate's own."""
 
 _LIBRARY = ("torch.nn.functional", "torch.nn", "torch.ops", "torch.linalg", "torch.fft")
 _HEAVY = {
@@ -70,6 +94,25 @@ def delegates(source: bytes) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def can_be_haunted(source: bytes) -> bool:
+    """Tell whether a source could have a kernel or function that does no work: anything but one plain function."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return True
+    functions = 0
+    for node in ast.walk(tree):
+        functions += isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if isinstance(node, ast.ClassDef | ast.Try):
+            return True
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            if any(name.split(".")[0] not in _PLAIN for name in names):
+                return True
+    codes = {str(one["code"]) for one in scan(source)}
+    return functions != 1 or bool(codes & {"imports", "exec", "introspection"})
+
+
 def _walk(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
     imported: set[str] = set()
     for node in ast.walk(tree):
@@ -83,10 +126,18 @@ def _walk(tree: ast.AST) -> Iterator[tuple[str, int, str]]:
             for target in targets:
                 if isinstance(target, ast.Attribute | ast.Subscript):
                     yield from _assigned(target.value, imported, line)
+        elif isinstance(node, ast.Attribute | ast.Name):
+            yield from _inner(node)
         elif isinstance(node, ast.ClassDef) and any("Tensor" in _dotted(base) for base in node.bases):
             yield "tensor_subclass", line, f"class {node.name}"
         elif isinstance(node, ast.ExceptHandler) and _broad(node):
             yield "broad_except", line, "except"
+
+
+def _inner(node: ast.Attribute | ast.Name) -> Iterator[tuple[str, int, str]]:
+    name = node.attr if isinstance(node, ast.Attribute) else node.id
+    if name in _INNER:
+        yield "introspection", node.lineno, name
 
 
 def _imports(node: ast.Import | ast.ImportFrom, imported: set[str]) -> Iterator[tuple[str, int, str]]:
@@ -103,6 +154,10 @@ def _called(node: ast.Call, imported: set[str]) -> Iterator[tuple[str, int, str]
     last = name.rpartition(".")[2]
     if last in _CALLS and not (last == "compile" and "." in name):
         yield _CALLS[last], node.lineno, f"{name}(…)"
+    if name.startswith(_OS_FILES):
+        yield "files", node.lineno, f"{name}(…)"
+    if name.startswith(("os.fork", "os.exec", "os.spawn", "os.system", "os.popen", "os.kill", "os._exit")):
+        yield "process", node.lineno, f"{name}(…)"
     if last in ("setattr", "delattr") and node.args:
         yield from _assigned(node.args[0], imported, node.lineno)
 

@@ -28,6 +28,9 @@ from kb.validators.runtime.workplace import Workplace
 ARENA_BYTES = 512 << 20
 """Shared memory of one judgement; only touched pages cost anything."""
 
+SOURCE_BYTES = 1 << 20
+"""Longest source that is looked at."""
+
 REQUIRED = ("file_read", "file_write", "home_write", "network", "process", "signal")
 """Layers that must hold, or nothing is judged."""
 
@@ -183,12 +186,18 @@ class _Judgement:
         self._inspect()
         self.worker.end()
         if self.options.ghosts and not self.verdict.reasons and expectation is not None:
-            self._replay(expectation)
+            if findings.can_be_haunted(self.source):
+                self._replay(expectation)
+            else:
+                self.ghosts = {"reached": {}, "tested": [], "idle_kernels": [], "hiding": []}
         self._decide_on_source()
         return self._report(layers)
 
     def _load(self) -> bool:
         if self.worker is None:
+            return False
+        if len(self.source) > SOURCE_BYTES:
+            self.verdict.reject("build_failed", f"a source of {len(self.source)} bytes")
             return False
         self.say("loading the candidate")
         try:
@@ -268,7 +277,7 @@ class _Judgement:
         self.seconds["ghosts"] = time.monotonic() - began
 
     def _decide_on_source(self) -> None:
-        self.found = findings.scan(self.source)
+        self.found = findings.scan(self.source[:SOURCE_BYTES])
         codes = sorted({str(one["code"]) for one in self.found} & findings.REVIEW)
         if codes and not self.verdict.reasons:
             self.verdict.doubt("static_finding", ", ".join(codes))
@@ -287,7 +296,7 @@ class _Judgement:
             sandbox={"active": layers.get("active", {}), "verified": layers.get("verified", {})},
             blocked=tuple(sorted(self.worker.blocked)) if self.worker else (),
             findings=self.found,
-            delegates=findings.delegates(self.source),
+            delegates=findings.delegates(self.source[:SOURCE_BYTES]),
             ghosts=self.ghosts,
             output=report.escaped(self.worker.output()[-4000:], 2000) if self.worker else "",
             seconds={name: round(value, 3) for name, value in self.seconds.items()},

@@ -293,7 +293,9 @@ class Worker:
         return self._output.text()
 
     def _kill(self) -> None:
-        processes.send_signal(self.pids()[::-1], signal.SIGKILL)
+        # The outer process, if there is one, waits for the inner ones and ends by itself: no zombie is left to others.
+        pids = self.pids()
+        processes.send_signal(pids[1:] or pids, signal.SIGKILL)
 
     def end(self) -> None:
         """End the worker and all that it started; may be called again."""
@@ -303,6 +305,9 @@ class Worker:
         while self._process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
             self._kill()
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(timeout=5)
         self.channel.close()
         self._guardian.join(timeout=5)
         self._output.close()

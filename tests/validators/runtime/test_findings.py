@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kb.validators.runtime.findings import delegates, scan
+from kb.validators.runtime.findings import can_be_haunted, delegates, scan
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,9 @@ from kb.validators.runtime.findings import delegates, scan
         ("import ctypes", "ctypes"), ("import gc\ngc.get_objects()", "introspection"), ("exec('1')", "exec"),
         ("x.data_ptr()", "pointer"), ("import torch\ntorch.allclose = lambda *a: True", "assigns_foreign"),
         ("import sys\nsys._getframe()", "introspection"),
+        ("def f(e):\n    return e.__traceback__.tb_frame.f_back", "introspection"),
+        ("open('x')", "files"), ("import os\nos.walk('/')", "files"), ("import os\nos.kill(1, 9)", "process"),
+        ("run.__globals__['x'] = 1", "introspection"), ("import signal", "signals"),
         ("import time\ntime.perf_counter = lambda: 0", "patches_clock"),
         ("import torch\nsetattr(torch, 'empty', None)", "assigns_foreign"),
         ("class A(torch.Tensor): pass", "tensor_subclass"),
@@ -39,3 +42,17 @@ def test_library_calls_are_named() -> None:
 def test_no_source_breaks_the_scanner(source: bytes) -> None:
     scan(source)
     delegates(source)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import torch\ndef run(x):\n    return x + 1", False),
+        ("import torch\ndef run(x):\n    return f(x)\ndef f(x):\n    return x", True),
+        ("import torch, triton\ndef run(x):\n    return x", True),
+        ("def run(x):\n    try:\n        return x\n    except ValueError:\n        return x", True),
+        ("def run(x):\n    return __import__('tri' + 'ton')", True), ("def run(:", True),
+    ],
+)  # fmt: skip
+def test_one_plain_function_has_nothing_to_haunt(source: str, expected: bool) -> None:
+    assert can_be_haunted(source.encode()) is expected

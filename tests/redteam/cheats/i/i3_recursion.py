@@ -2,7 +2,7 @@
 
 row: I3
 operator: rmsnorm
-reason: crashed
+reason: crashed, memory_limit
 """
 
 # mypy: ignore-errors
