@@ -172,7 +172,8 @@ def compare(spec: Any, workload: Any, moved: Any, arguments: Any, outputs: Any, 
         scales = spec.condition(*arguments) if spec.condition else [None] * len(expected)
     found = [
         compare_output(
-            o, e.cpu(), buffer=b, dtype=workload.dtype, error=spec.error, scale=None if s is None else s.cpu()
+            o, e.cpu(), buffer=b, dtype=workload.dtype, error=spec.error_under(workload.law),
+            scale=None if s is None else s.cpu(),
         )
         for o, e, b, s in zip(outputs, expected, spec.outputs, scales, strict=True)
     ]

@@ -12,7 +12,7 @@ to probabilistic rounding error analysis", 2019).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -109,6 +109,10 @@ class ErrorModel:
     tiny: float = 1e-35
     """Underflow term; 1e-37 was measured to reject an honest float32 silu near x = -88."""
 
+    def for_exact(self) -> "ErrorModel":
+        """Return the bound of an exact law: one correct rounding of the output and nothing else."""
+        return replace(self, c_acc=0.0, c_operand=0.0, c_out=1.0, tiny=0.0)
+
 
 @dataclass(frozen=True)
 class Workload:
@@ -152,10 +156,20 @@ class Operator:
     workloads: tuple[Workload, ...]
     exact: bool = False
     """True: integer or index outputs that must be equal, where ``compare`` needs no bound."""
+    exact_laws: tuple[str, ...] = ()
+    """Laws under which honest arithmetic in any order makes no error before the output is rounded.
+
+    They draw small integers (in some laws times a power of two), so that every partial sum is a number of the narrowest
+    format in which the contract lets one be kept. Only the output rounding is admitted there: ``ErrorModel.for_exact``.
+    """
     source: str = ""
     """Where the definition comes from."""
     baselines: tuple[str, ...] = field(default=())
     """Names of the strongest library calls for the same work."""
+
+    def error_under(self, law: str) -> ErrorModel:
+        """Return the bound that holds under a law."""
+        return self.error.for_exact() if law in self.exact_laws else self.error
 
 
 def generator(seed: int) -> torch.Generator:

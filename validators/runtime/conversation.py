@@ -176,7 +176,7 @@ class Conversation:
             buffer = self.operator.outputs[which]
             flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
             got = flat.view(DTYPES[wanted]).reshape(want.shape)
-            error = self.operator.error
+            error = self.operator.error_under(self.plan.workloads[case.workload].law)
             comparisons.append(compare_output(got, want, buffer=buffer, dtype=dtype, error=error, scale=scale))
         worst = max((c.max_normalised for c in comparisons if c.max_normalised is not None), default=None)
         bad = next((c for c in comparisons if c.verdict != "passed"), None)

@@ -69,3 +69,17 @@ def test_nothing_to_compare_passes_only_in_the_right_shape() -> None:
     want = torch.empty((0, 8), dtype=torch.float64)
     assert verdict(torch.empty(0, 8), want) == "passed"
     assert verdict(torch.empty(0, 7), want) == "wrong_shape"
+
+
+def test_an_exact_law_admits_the_output_rounding_alone() -> None:
+    want = torch.tensor([257.0, -3.0, 0.0], dtype=torch.float64)  # 257 is no bfloat16: 256 and 258 are as near
+    exact = ErrorModel(accumulate="float32", c_acc=200, c_out=2, operand="float16", c_operand=16).for_exact()
+
+    def judged(got: list[float], dtype: torch.dtype, name: str) -> str:
+        made = torch.tensor(got, dtype=dtype)
+        return compare_output(made, want, buffer=Y, dtype=name, error=exact, scale=torch.full((3,), 9.0)).verdict
+
+    assert judged([256.0, -3.0, 0.0], torch.bfloat16, "bfloat16") == "passed"
+    assert judged([257.0, -3.0, 0.0], torch.float32, "float32") == "passed"
+    for wrong in ([260.0, -3.0, 0.0], [256.0, -3.03125, 0.0], [256.0, -3.0, 1e-30]):
+        assert judged(wrong, torch.bfloat16, "bfloat16") == "wrong_values"
