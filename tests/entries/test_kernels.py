@@ -59,6 +59,7 @@ def admits(facts: dict[str, dict[str, dict[str, object]]], workload: Workload) -
     return True
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the interpreter's numpy reports what a device does silently
 @pytest.mark.parametrize(
     ("folder", "workload"),
     [pytest.param(f, w, id=f"{f.parts[-2]}/{f.name}-{i}") for i, (f, w) in enumerate(cases())],

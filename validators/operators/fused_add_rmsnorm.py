@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed, structured
 from kb.validators.operators.spec import (
     DTYPES,
     UNIT_ROUNDOFF,
@@ -72,6 +73,39 @@ def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x[:, :hidden], residual.repeat(1, 2)[:, 7 : 7 + hidden], weight[:hidden].clone(), eps
 
 
+def _finish(x: torch.Tensor, residual: torch.Tensor, dtype: str, generator: torch.Generator) -> Arguments:
+    weight = 1 + 0.5 * torch.randn(x.shape[-1], generator=generator)
+    return x.to(DTYPES[dtype]), residual.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of both inputs of scale 2^-8 … 2^8 behind nominal ones; the last eighth holds nearly all energy."""
+    shape = (axes["num_tokens"], axes["hidden_size"])
+    return _finish(mixed(shape, generator), mixed(shape, generator), dtype, generator)
+
+
+def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """A block that takes back most of the residual: the sum is 2^-6 of its terms, and exact in no 8-bit format."""
+    residual = 8 * torch.randn(axes["num_tokens"], axes["hidden_size"], generator=generator)
+    x = -residual * (1 + 2**-6 * torch.randn(residual.shape, generator=generator))
+    return _finish(x, residual, dtype, generator)
+
+
+def extreme_rows(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-14, where eps rules, and of 2^12 (float16) or 2^50, whose squares leave float16."""
+    shape = (axes["num_tokens"], axes["hidden_size"])
+    large = 2.0**12 if dtype == "float16" else 2.0**50
+    scale = torch.where(torch.rand(shape[0], 1, generator=generator) < 0.5, 2.0**-14, large)
+    x, residual = (torch.randn(shape, generator=generator).clamp(-3, 3) * scale for _ in range(2))
+    return _finish(x, residual, dtype, generator)
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Constant, sorted, paired and nearly empty rows on a residual of the same sorts."""
+    shape = (axes["num_tokens"], axes["hidden_size"])
+    return _finish(structured(shape, generator), structured(shape, generator), dtype, generator)
+
+
 SPEC = Operator(
     name="fused_add_rmsnorm",
     summary="residual_out = x + residual; y = residual_out / sqrt(mean(residual_out^2) + eps) * weight",
@@ -93,7 +127,14 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does for bfloat16.
     error=ErrorModel(accumulate="float32", c_acc=C_ACC, c_out=2),
     cost=cost,
-    laws={"normal": normal, "strided": strided},
+    laws={
+        "normal": normal,
+        "strided": strided,
+        "mixed_scale": mixed_scale,
+        "cancelling": cancelling,
+        "extreme_rows": extreme_rows,
+        "structure": structure,
+    },
     workloads=(
         Workload({"num_tokens": 1, "hidden_size": 1}, "float32"),
         Workload({"num_tokens": 0, "hidden_size": 64}, "bfloat16"),
@@ -102,6 +143,12 @@ SPEC = Operator(
         Workload({"num_tokens": 5, "hidden_size": 4099}, "float16"),
         Workload({"num_tokens": 4, "hidden_size": 264}, "bfloat16", law="strided"),
         Workload({"num_tokens": 3, "hidden_size": 65}, "float32", law="strided"),
+        Workload({"num_tokens": 5, "hidden_size": 129}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 6, "hidden_size": 514}, "bfloat16", law="mixed_scale"),
+        Workload({"num_tokens": 3, "hidden_size": 130}, "bfloat16", law="cancelling"),
+        Workload({"num_tokens": 3, "hidden_size": 127}, "float32", law="cancelling"),
+        Workload({"num_tokens": 5, "hidden_size": 33}, "float16", law="extreme_rows"),
+        Workload({"num_tokens": 9, "hidden_size": 31}, "bfloat16", law="structure"),
         Workload({"num_tokens": 1, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 decode"),
         Workload({"num_tokens": 64, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 decode, batch 64"),
         Workload({"num_tokens": 4096, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 prefill"),

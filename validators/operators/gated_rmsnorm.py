@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed, poisoned, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -59,6 +60,40 @@ def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Argu
     return x, wide[:, flat.shape[1] :].view(gate.shape), weight, eps
 
 
+def _finish(x: torch.Tensor, gate: torch.Tensor, dtype: str, generator: torch.Generator) -> Arguments:
+    weight = 1 + 0.5 * torch.randn(x.shape[-1], generator=generator)
+    return x.to(DTYPES[dtype]), gate.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Heads of scale 2^-8 … 2^8 and gates of 2^-3 … 2^3 behind nominal ones, the last channels larger."""
+    shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
+    x, gate = mixed(shape, generator), mixed(shape, generator, spread=3, tail=1)
+    return _finish(x, gate, dtype, generator)
+
+
+def extreme_rows(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Heads of scale 2^-14 or 2^13 (float16), 2^50; gates of -120 … 120, where exp overflows and silu fades."""
+    shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
+    large = 2.0**13 if dtype == "float16" else 2.0**50
+    pick = torch.rand(*shape[:2], 1, generator=generator) < 0.5
+    x = torch.randn(shape, generator=generator).clamp(-3, 3) * torch.where(pick, 2.0**-14, large)
+    return _finish(x, (torch.rand(shape, generator=generator) - 0.5) * 240, dtype, generator)
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Constant, sorted, paired and nearly empty heads, as ``draws.structured`` has them; so are the gates."""
+    shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
+    return _finish(structured(shape, generator), structured(shape, generator), dtype, generator)
+
+
+def poison(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """A NaN of x makes its own head NaN, a NaN of the gate its own element, and no other."""
+    shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
+    x, gate = (poisoned(torch.randn(shape, generator=generator), generator) for _ in range(2))
+    return _finish(x, gate, dtype, generator)
+
+
 SPEC = Operator(
     name="gated_rmsnorm",
     summary="y = x / sqrt(mean(x^2) + eps) * weight * silu(gate), per head",
@@ -77,7 +112,14 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does for bfloat16.
     error=ErrorModel(accumulate="float32", c_acc=64, c_out=2),
     cost=cost,
-    laws={"normal": normal, "fused_projection": fused_projection},
+    laws={
+        "normal": normal,
+        "fused_projection": fused_projection,
+        "mixed_scale": mixed_scale,
+        "extreme_rows": extreme_rows,
+        "structure": structure,
+        "poison": poison,
+    },
     workloads=(
         Workload({"num_tokens": 1, "num_heads": 1, "head_dim": 1}, "float32"),
         Workload({"num_tokens": 0, "num_heads": 4, "head_dim": 64}, "bfloat16"),
@@ -85,6 +127,12 @@ SPEC = Operator(
         Workload({"num_tokens": 2, "num_heads": 32, "head_dim": 128}, "bfloat16"),
         Workload({"num_tokens": 3, "num_heads": 5, "head_dim": 128}, "bfloat16", law="fused_projection"),
         Workload({"num_tokens": 5, "num_heads": 2, "head_dim": 257}, "float16"),
+        Workload({"num_tokens": 3, "num_heads": 5, "head_dim": 129}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 5, "num_heads": 2, "head_dim": 31}, "bfloat16", law="mixed_scale"),
+        Workload({"num_tokens": 3, "num_heads": 4, "head_dim": 33}, "float16", law="extreme_rows"),
+        Workload({"num_tokens": 2, "num_heads": 3, "head_dim": 127}, "float32", law="extreme_rows"),
+        Workload({"num_tokens": 5, "num_heads": 3, "head_dim": 65}, "bfloat16", law="structure"),
+        Workload({"num_tokens": 2, "num_heads": 4, "head_dim": 17}, "bfloat16", law="poison"),
         Workload(
             {"num_tokens": 1, "num_heads": 32, "head_dim": 128}, "bfloat16", use="target", note="Qwen3.6 GDN decode"
         ),

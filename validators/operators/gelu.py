@@ -4,6 +4,7 @@ import math
 
 import torch
 
+from kb.validators.operators.draws import extremes, mixed, poisoned
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -56,6 +57,24 @@ def tails(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x.to(DTYPES[dtype]), int(torch.randint(0, 2, (1,), generator=generator))
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-8 … 2^8 behind a nominal one, the last columns 16 times the rest."""
+    x = mixed((axes["num_tokens"], axes["hidden_size"]), generator)
+    return x.to(DTYPES[dtype]), 0
+
+
+def corners(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """The corners of the format, as ``draws.extremes`` has them; both forms."""
+    x = extremes((axes["num_tokens"], axes["hidden_size"]), dtype, generator)
+    return x, int(torch.randint(0, 2, (1,), generator=generator))
+
+
+def poison(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``normal``, with a few NaN: they stay NaN, and what lies beside them is not touched."""
+    x = torch.randn(axes["num_tokens"], axes["hidden_size"], generator=generator)
+    return poisoned(x, generator).to(DTYPES[dtype]), 0
+
+
 SPEC = Operator(
     name="gelu",
     summary="y = x * Phi(x), Phi the normal CDF; tanh=1: 0.5 x (1 + tanh(sqrt(2/pi)(x + 0.044715 x^3)))",
@@ -70,7 +89,14 @@ SPEC = Operator(
     # 8 u |x| = 5e-7 |x| still tells the tanh from the erf form (4.8e-4). c_out = 2 admits a truncating store.
     error=ErrorModel(accumulate="float32", c_acc=8, c_out=2),
     cost=cost,
-    laws={"normal": normal, "tanh_form": tanh_form, "tails": tails},
+    laws={
+        "normal": normal,
+        "tanh_form": tanh_form,
+        "tails": tails,
+        "mixed_scale": mixed_scale,
+        "corners": corners,
+        "poison": poison,
+    },
     workloads=(
         Workload({"num_tokens": 1, "hidden_size": 1}, "float32"),
         Workload({"num_tokens": 0, "hidden_size": 64}, "bfloat16"),
@@ -79,6 +105,12 @@ SPEC = Operator(
         Workload({"num_tokens": 5, "hidden_size": 257}, "float32", law="tails"),
         Workload({"num_tokens": 2, "hidden_size": 1152}, "bfloat16", law="tanh_form"),
         Workload({"num_tokens": 2, "hidden_size": 130}, "float16", law="tails"),
+        Workload({"num_tokens": 5, "hidden_size": 127}, "bfloat16", law="mixed_scale"),
+        Workload({"num_tokens": 17, "hidden_size": 33}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 3, "hidden_size": 129}, "float16", law="corners"),
+        Workload({"num_tokens": 2, "hidden_size": 257}, "float32", law="corners"),
+        Workload({"num_tokens": 2, "hidden_size": 127}, "bfloat16", law="corners"),
+        Workload({"num_tokens": 4, "hidden_size": 31}, "float32", law="poison"),
         Workload({"num_tokens": 5184, "hidden_size": 4736}, "bfloat16", use="target", note="SAM 3.1 image MLP"),
         Workload({"num_tokens": 2304, "hidden_size": 4304}, "bfloat16", "tanh_form", "target", "Qwen3.6 vision MLP"),
     ),

@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed, poisoned, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -77,6 +78,47 @@ def offset(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return shifted.to(DTYPES[dtype]), weight, bias, groups, eps
 
 
+def _finish(x: torch.Tensor, axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    weight = 1 + 0.5 * torch.randn(x.shape[1], generator=generator)
+    bias = 0.5 * torch.randn(x.shape[1], generator=generator)
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), axes["num_groups"], 1e-5
+
+
+def _by_group(axes: Axes) -> tuple[int, ...]:
+    """Return the shape in which a row is a group."""
+    pixels = axes["height"] * axes["width"]
+    return axes["batch_size"], axes["num_groups"], axes["num_channels"] // axes["num_groups"] * pixels
+
+
+def _image(rows: torch.Tensor, axes: Axes) -> torch.Tensor:
+    return rows.reshape(axes["batch_size"], axes["num_channels"], axes["height"], axes["width"])
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Groups of scale 2^-8 … 2^8 behind a nominal one; the last eighth of a group holds nearly all of its energy."""
+    return _finish(_image(mixed(_by_group(axes), generator), axes), axes, dtype, generator)
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Constant groups (their variance is zero: the bias is the answer), sorted, paired and nearly empty ones."""
+    return _finish(_image(structured(_by_group(axes), generator), axes), axes, dtype, generator)
+
+
+def extreme_groups(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Groups of scale 2^-14, where eps rules, and of 2^13 (float16) or 2^45, whose squares leave float16."""
+    shape = _by_group(axes)
+    large = 2.0**13 if dtype == "float16" else 2.0**45
+    pick = torch.rand(*shape[:2], 1, generator=generator) < 0.5
+    x = torch.randn(shape, generator=generator).clamp(-3, 3) * torch.where(pick, 2.0**-14, large)
+    return _finish(_image(x, axes), axes, dtype, generator)
+
+
+def poison(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """A NaN makes its own group of its own image NaN and no other."""
+    x = poisoned(torch.randn(_by_group(axes), generator=generator), generator)
+    return _finish(_image(x, axes), axes, dtype, generator)
+
+
 _AXES = ("batch_size", "num_channels", "height", "width", "num_groups")
 
 
@@ -105,7 +147,14 @@ SPEC = Operator(
     # As layernorm; twice the constant for groups of a million elements, whose sums are longer. c_out = 2: truncation.
     error=ErrorModel(accumulate="float32", c_acc=32, c_out=2),
     cost=cost,
-    laws={"normal": normal, "offset": offset},
+    laws={
+        "normal": normal,
+        "offset": offset,
+        "mixed_scale": mixed_scale,
+        "structure": structure,
+        "extreme_groups": extreme_groups,
+        "poison": poison,
+    },
     workloads=(
         _workload((1, 1, 1, 1, 1), "float32"),
         _workload((0, 8, 4, 4, 2), "bfloat16"),
@@ -114,6 +163,12 @@ SPEC = Operator(
         _workload((2, 16, 13, 8, 8), "bfloat16"),
         _workload((3, 10, 1, 1, 5), "float16"),
         _workload((1, 4, 96, 101, 2), "bfloat16", "offset"),
+        _workload((2, 6, 3, 11, 3), "float32", "mixed_scale"),
+        _workload((1, 12, 17, 8, 4), "bfloat16", "mixed_scale"),
+        _workload((3, 6, 5, 5, 3), "float32", "structure"),
+        _workload((2, 8, 4, 31, 4), "bfloat16", "structure"),
+        _workload((2, 9, 7, 3, 3), "float16", "extreme_groups"),
+        _workload((2, 6, 1, 17, 3), "bfloat16", "poison"),
         _workload((1, 256, 72, 72, 8), "bfloat16", "normal", "target", "SAM 3.1 mask head, 72 x 72"),
         _workload((1, 256, 144, 144, 8), "bfloat16", "normal", "target", "SAM 3.1 mask head, 144 x 144"),
         _workload((1, 256, 288, 288, 8), "bfloat16", "normal", "target", "SAM 3.1 mask head, 288 x 288"),

@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed, poisoned, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -45,6 +46,33 @@ def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Argu
     return wide[:, : flat.shape[1]].view(x.shape), eps
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Heads of scale 2^-8 … 2^8 behind a nominal one; the last eighth of a head holds nearly all of its energy."""
+    return mixed((axes["num_tokens"], axes["num_heads"], axes["head_dim"]), generator).to(DTYPES[dtype]), 1e-6
+
+
+def extreme_rows(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Heads of scale 2^-14, where eps rules, and of 2^13 (float16) or 2^50, whose squares leave float16."""
+    shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
+    large = 2.0**13 if dtype == "float16" else 2.0**50
+    pick = torch.rand(*shape[:2], 1, generator=generator) < 0.5
+    x = torch.randn(shape, generator=generator).clamp(-3, 3)
+    return (x * torch.where(pick, 2.0**-14, large)).to(DTYPES[dtype]), 1e-6
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Constant, sorted, paired and nearly empty heads, as ``draws.structured`` has them; one head is zero."""
+    x = structured((axes["num_tokens"], axes["num_heads"], axes["head_dim"]), generator)
+    x[-1, -1] = 0
+    return x.to(DTYPES[dtype]), 1e-6
+
+
+def poison(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """A NaN makes its own head NaN and no other."""
+    x = torch.randn(axes["num_tokens"], axes["num_heads"], axes["head_dim"], generator=generator)
+    return poisoned(x, generator).to(DTYPES[dtype]), 1e-6
+
+
 SPEC = Operator(
     name="l2norm",
     summary="y = x / sqrt(sum(x^2) + eps), per head",
@@ -61,7 +89,14 @@ SPEC = Operator(
     # A sum of squares cannot cancel: S = |y|. c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=64, c_out=2),
     cost=cost,
-    laws={"normal": normal, "fused_projection": fused_projection},
+    laws={
+        "normal": normal,
+        "fused_projection": fused_projection,
+        "mixed_scale": mixed_scale,
+        "extreme_rows": extreme_rows,
+        "structure": structure,
+        "poison": poison,
+    },
     workloads=(
         Workload({"num_tokens": 1, "num_heads": 1, "head_dim": 1}, "float32"),
         Workload({"num_tokens": 0, "num_heads": 4, "head_dim": 64}, "bfloat16"),
@@ -69,6 +104,12 @@ SPEC = Operator(
         Workload({"num_tokens": 2, "num_heads": 32, "head_dim": 128}, "bfloat16"),
         Workload({"num_tokens": 3, "num_heads": 5, "head_dim": 128}, "bfloat16", law="fused_projection"),
         Workload({"num_tokens": 5, "num_heads": 2, "head_dim": 257}, "float16"),
+        Workload({"num_tokens": 3, "num_heads": 5, "head_dim": 129}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 5, "num_heads": 2, "head_dim": 31}, "bfloat16", law="mixed_scale"),
+        Workload({"num_tokens": 3, "num_heads": 4, "head_dim": 33}, "float16", law="extreme_rows"),
+        Workload({"num_tokens": 2, "num_heads": 3, "head_dim": 127}, "bfloat16", law="extreme_rows"),
+        Workload({"num_tokens": 5, "num_heads": 3, "head_dim": 65}, "float32", law="structure"),
+        Workload({"num_tokens": 2, "num_heads": 4, "head_dim": 17}, "bfloat16", law="poison"),
         Workload(
             {"num_tokens": 1, "num_heads": 32, "head_dim": 128},
             "bfloat16",

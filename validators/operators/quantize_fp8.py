@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -54,6 +55,37 @@ def outliers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return (x,)
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-8 … 2^8 behind a nominal one; the last eighth of a row decides its scale."""
+    return (mixed((axes["num_tokens"], axes["hidden_size"]), generator).to(DTYPES[dtype]),)
+
+
+def ties(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows with a power of two as scale: midpoints between FP8 numbers, and FP8 subnormals."""
+    shape = (axes["num_tokens"], axes["hidden_size"])
+    exponent = torch.randint(-6, 9, shape, generator=generator).to(torch.float32)
+    x = (8 + torch.randint(0, 8, shape, generator=generator) + 0.5) * torch.exp2(exponent - 3)
+    small = torch.randint(-7, 8, shape, generator=generator) * 2.0**-10
+    x = torch.where(torch.rand(shape, generator=generator) < 0.7, x, small).clamp(max=448)
+    sign = 1 - 2 * torch.randint(0, 2, shape, generator=generator)
+    x[:, -1] = 448
+    size = torch.exp2(torch.randint(-8, 0, (shape[0], 1), generator=generator).to(torch.float32))
+    return ((x * sign * size).to(DTYPES[dtype]),)
+
+
+def extreme_rows(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of 2^-60 (below the floor of the scale; subnormal in float16) and of 2^100 (float16: 2^14)."""
+    x = torch.randn(axes["num_tokens"], axes["hidden_size"], generator=generator).clamp(-3, 3)
+    small, large = (2.0**-18, 2.0**14) if dtype == "float16" else (2.0**-60, 2.0**100)
+    pick = torch.rand(axes["num_tokens"], 1, generator=generator) < 0.5
+    return ((x * torch.where(pick, small, large)).to(DTYPES[dtype]),)
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Constant, sorted, paired and nearly empty rows, as ``draws.structured`` has them."""
+    return (structured((axes["num_tokens"], axes["hidden_size"]), generator).to(DTYPES[dtype]),)
+
+
 SPEC = Operator(
     name="quantize_fp8",
     summary="scale = amax of a row's |x| / 448; q = x / scale, rounded to nearest in float8_e4m3fn",
@@ -71,7 +103,14 @@ SPEC = Operator(
     # a reciprocal in place of a division, and binds the scale to 9 u(float32): a power-of-two scale fails.
     error=ErrorModel(accumulate="float32", c_acc=8, c_out=1),
     cost=cost,
-    laws={"normal": normal, "outliers": outliers},
+    laws={
+        "normal": normal,
+        "outliers": outliers,
+        "mixed_scale": mixed_scale,
+        "ties": ties,
+        "extreme_rows": extreme_rows,
+        "structure": structure,
+    },
     workloads=(
         Workload({"num_tokens": 1, "hidden_size": 1}, "float32"),
         Workload({"num_tokens": 0, "hidden_size": 64}, "bfloat16"),
@@ -80,6 +119,12 @@ SPEC = Operator(
         Workload({"num_tokens": 3, "hidden_size": 2048}, "bfloat16"),
         Workload({"num_tokens": 5, "hidden_size": 515}, "float16", law="outliers"),
         Workload({"num_tokens": 2, "hidden_size": 9001}, "float32"),
+        Workload({"num_tokens": 5, "hidden_size": 129}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 3, "hidden_size": 127}, "float32", law="ties"),
+        Workload({"num_tokens": 3, "hidden_size": 130}, "bfloat16", law="ties"),
+        Workload({"num_tokens": 6, "hidden_size": 33}, "float32", law="extreme_rows"),
+        Workload({"num_tokens": 5, "hidden_size": 17}, "float16", law="extreme_rows"),
+        Workload({"num_tokens": 9, "hidden_size": 65}, "bfloat16", law="structure"),
         Workload({"num_tokens": 1, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 decode"),
         Workload({"num_tokens": 4096, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 prefill"),
         Workload(

@@ -11,6 +11,7 @@ Multiplying by a rounded reciprocal of 6 or of the scale does not have this prop
 
 import torch
 
+from kb.validators.operators.draws import mixed, structured
 from kb.validators.operators.formats import E2M1_MAX, nvfp4_quantize
 from kb.validators.operators.spec import (
     DTYPES,
@@ -38,6 +39,11 @@ def cost(axes: Axes, dtype: str) -> Cost:
     return Cost(flops=8 * elements, essential_bytes=moved)
 
 
+def _power(low: int, high: int, generator: torch.Generator) -> torch.Tensor:
+    """Draw a global scale, float32 [1]: 2^low … 2^high."""
+    return torch.exp2(torch.randint(low, high + 1, (1,), generator=generator).to(torch.float32))
+
+
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Rows of scale 2^-6 … 2^6 with blocks of scale 2^-4 … 2^4 in them and some zeros of both signs."""
     tokens, hidden = axes["num_tokens"], axes["hidden_size"]
@@ -45,7 +51,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     block = torch.randint(-4, 5, (tokens, hidden // 16), generator=generator).repeat_interleave(16, 1)
     x = torch.randn(tokens, hidden, generator=generator) * torch.exp2((row + block).to(torch.float32))
     keep = torch.rand(tokens, hidden, generator=generator) > 0.05
-    return (x * keep).to(DTYPES[dtype]), torch.tensor([2.0**-4])
+    return (x * keep).to(DTYPES[dtype]), _power(-6, -2, generator)
 
 
 def ties(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -56,7 +62,8 @@ def ties(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     x[..., 3] = E2M1_MAX
     # 17/16 and 19/16 lie midway between e4m3 neighbours; 1 and 9/8 keep the quarter grid on the codes' ties.
     step = torch.tensor([1.0, 1.125, 17 / 16, 19 / 16])[torch.randint(0, 4, shape[:2], generator=generator)]
-    return (x * step.unsqueeze(-1) * 4).flatten(1).to(DTYPES[dtype]), torch.tensor([2.0**-3])
+    outer = _power(-5, -1, generator)
+    return (x * step.unsqueeze(-1) * (32 * outer)).flatten(1).to(DTYPES[dtype]), outer
 
 
 def extreme(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -65,7 +72,19 @@ def extreme(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     exponent = torch.randint(-14, 13, (tokens, hidden // 16), generator=generator).to(torch.float32)
     gain = torch.where(exponent == 0, torch.zeros_like(exponent), torch.exp2(exponent))
     x = torch.randn(tokens, hidden, generator=generator) * gain.repeat_interleave(16, 1)
-    return x.to(DTYPES[dtype]), torch.tensor([1.0])
+    return x.to(DTYPES[dtype]), _power(-1, 1, generator)
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-8 … 2^8 behind a nominal one; the last blocks are 16 times the rest."""
+    x = mixed((axes["num_tokens"], axes["hidden_size"]), generator)
+    return x.to(DTYPES[dtype]), _power(-6, -4, generator)
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Constant, sorted, paired and nearly empty rows: whole blocks of zeros beside dense ones."""
+    x = structured((axes["num_tokens"], axes["hidden_size"]), generator)
+    return x.to(DTYPES[dtype]), _power(-10, -8, generator)
 
 
 def quantize_axes(num_tokens: int, hidden_size: int) -> dict[str, int]:
@@ -91,7 +110,13 @@ SPEC = Operator(
     condition=None,
     error=ErrorModel(accumulate="float32", c_acc=0, c_out=0),
     cost=cost,
-    laws={"normal": normal, "ties": ties, "extreme": extreme},
+    laws={
+        "normal": normal,
+        "ties": ties,
+        "extreme": extreme,
+        "mixed_scale": mixed_scale,
+        "structure": structure,
+    },
     workloads=(
         Workload(quantize_axes(1, 16), "float32"),
         Workload(quantize_axes(0, 64), "bfloat16"),
@@ -101,6 +126,9 @@ SPEC = Operator(
         Workload(quantize_axes(11, 176), "float32", "ties"),
         Workload(quantize_axes(13, 144), "float16", "extreme"),
         Workload(quantize_axes(13, 144), "bfloat16", "extreme"),
+        Workload(quantize_axes(5, 272), "float16", "mixed_scale"),
+        Workload(quantize_axes(3, 112), "float32", "mixed_scale"),
+        Workload(quantize_axes(9, 96), "bfloat16", "structure"),
         Workload(quantize_axes(8, 2048), "bfloat16", use="target", note="Qwen3.6 expert input, decode"),
         Workload(quantize_axes(4096, 2048), "bfloat16", use="target", note="Qwen3.6 expert input, prefill"),
         Workload(quantize_axes(32768, 512), "bfloat16", use="target", note="Qwen3.6 expert intermediate, prefill"),

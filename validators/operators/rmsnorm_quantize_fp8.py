@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -60,6 +61,29 @@ def outliers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x, weight, eps
 
 
+def _finish(x: torch.Tensor, dtype: str, generator: torch.Generator) -> Arguments:
+    weight = 1 + 0.5 * torch.randn(x.shape[-1], generator=generator)
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-8 … 2^8 behind a nominal one; the last eighth of a row holds nearly all of its energy."""
+    return _finish(mixed((axes["num_tokens"], axes["hidden_size"]), generator), dtype, generator)
+
+
+def extreme_rows(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-14, where eps rules, and of 2^13 (float16) or 2^50, whose squares leave float16."""
+    x = torch.randn(axes["num_tokens"], axes["hidden_size"], generator=generator)
+    large = 2.0**13 if dtype == "float16" else 2.0**50
+    pick = torch.rand(axes["num_tokens"], 1, generator=generator) < 0.5
+    return _finish(x.clamp(-3, 3) * torch.where(pick, 2.0**-14, large), dtype, generator)
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Constant, sorted, paired and nearly empty rows, as ``draws.structured`` has them."""
+    return _finish(structured((axes["num_tokens"], axes["hidden_size"]), generator), dtype, generator)
+
+
 SPEC = Operator(
     name="rmsnorm_quantize_fp8",
     summary="y = rmsnorm(x) * weight; scale = amax of a token's |y| / 448; q = y / scale in float8_e4m3fn",
@@ -81,7 +105,13 @@ SPEC = Operator(
     # refuses a y that was rounded to bfloat16 first (2^-9).
     error=ErrorModel(accumulate="float32", c_acc=64, c_out=1),
     cost=cost,
-    laws={"normal": normal, "outliers": outliers},
+    laws={
+        "normal": normal,
+        "outliers": outliers,
+        "mixed_scale": mixed_scale,
+        "extreme_rows": extreme_rows,
+        "structure": structure,
+    },
     workloads=(
         Workload({"num_tokens": 1, "hidden_size": 1}, "float32"),
         Workload({"num_tokens": 0, "hidden_size": 64}, "bfloat16"),
@@ -89,6 +119,11 @@ SPEC = Operator(
         Workload({"num_tokens": 3, "hidden_size": 2048}, "bfloat16"),
         Workload({"num_tokens": 5, "hidden_size": 515}, "float16", law="outliers"),
         Workload({"num_tokens": 4, "hidden_size": 320}, "bfloat16", law="outliers"),
+        Workload({"num_tokens": 5, "hidden_size": 129}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 6, "hidden_size": 514}, "bfloat16", law="mixed_scale"),
+        Workload({"num_tokens": 5, "hidden_size": 33}, "float16", law="extreme_rows"),
+        Workload({"num_tokens": 4, "hidden_size": 257}, "float32", law="extreme_rows"),
+        Workload({"num_tokens": 9, "hidden_size": 127}, "bfloat16", law="structure"),
         Workload({"num_tokens": 1, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 decode"),
         Workload({"num_tokens": 64, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 decode, batch 64"),
         Workload({"num_tokens": 4096, "hidden_size": 2048}, "bfloat16", use="target", note="Qwen3.6 prefill"),

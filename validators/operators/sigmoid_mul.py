@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import extremes, mixed, poisoned
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -50,6 +51,26 @@ def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Argu
     return x, torch.cat([torch.zeros_like(gate), gate], dim=-1)[..., axes["head_dim"] :]
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Heads of x of scale 2^-8 … 2^8 behind a nominal one, gates of 2^-3 … 2^3, the last channels 16 times the rest."""
+    shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
+    x, gate = mixed(shape, generator), mixed(shape, generator, spread=3)
+    return x.to(DTYPES[dtype]), gate.to(DTYPES[dtype])
+
+
+def corners(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Gates at the corners of the format, where exp overflows and the gate fades to zero."""
+    shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
+    return torch.randn(shape, generator=generator).to(DTYPES[dtype]), extremes(shape, dtype, generator)
+
+
+def poison(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """A few NaN in x and in gate: they reach their own element and no other."""
+    shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
+    x, gate = (torch.randn(shape, generator=generator) for _ in range(2))
+    return poisoned(x, generator).to(DTYPES[dtype]), poisoned(gate, generator).to(DTYPES[dtype])
+
+
 SPEC = Operator(
     name="sigmoid_mul",
     summary="y = x * sigmoid(gate), per token and head",
@@ -70,7 +91,13 @@ SPEC = Operator(
     # As silu: 4 u + 2 |gate| u for exp, the rest for division and product. c_out = 2 admits a truncating store.
     error=ErrorModel(accumulate="float32", c_acc=16, c_out=2),
     cost=cost,
-    laws={"normal": normal, "fused_projection": fused_projection},
+    laws={
+        "normal": normal,
+        "fused_projection": fused_projection,
+        "mixed_scale": mixed_scale,
+        "corners": corners,
+        "poison": poison,
+    },
     workloads=(
         Workload({"num_tokens": 1, "num_heads": 1, "head_dim": 1}, "float32"),
         Workload({"num_tokens": 0, "num_heads": 4, "head_dim": 64}, "bfloat16"),
@@ -78,6 +105,12 @@ SPEC = Operator(
         Workload({"num_tokens": 3, "num_heads": 16, "head_dim": 256}, "bfloat16", law="fused_projection"),
         Workload({"num_tokens": 4, "num_heads": 5, "head_dim": 72}, "float16", law="fused_projection"),
         Workload({"num_tokens": 7, "num_heads": 2, "head_dim": 64}, "float16"),
+        Workload({"num_tokens": 17, "num_heads": 3, "head_dim": 33}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 3, "num_heads": 2, "head_dim": 129}, "bfloat16", law="mixed_scale"),
+        Workload({"num_tokens": 3, "num_heads": 2, "head_dim": 65}, "float32", law="corners"),
+        Workload({"num_tokens": 2, "num_heads": 1, "head_dim": 127}, "float16", law="corners"),
+        Workload({"num_tokens": 2, "num_heads": 3, "head_dim": 31}, "bfloat16", law="corners"),
+        Workload({"num_tokens": 3, "num_heads": 2, "head_dim": 31}, "bfloat16", law="poison"),
         Workload(
             {"num_tokens": 1, "num_heads": 16, "head_dim": 256},
             "bfloat16",

@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import extremes, mixed, poisoned
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -55,6 +56,24 @@ def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return (x[:, : axes["hidden_size"]],)
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-8 … 2^8 behind a nominal one, the last columns 16 times the rest."""
+    x = mixed((axes["num_tokens"], axes["hidden_size"]), generator)
+    return (x.to(DTYPES[dtype]),)
+
+
+def corners(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """The corners of the format, as ``draws.extremes`` has them."""
+    x = extremes((axes["num_tokens"], axes["hidden_size"]), dtype, generator)
+    return (x,)
+
+
+def poison(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``normal``, with a few NaN: they stay NaN, and what lies beside them is not touched."""
+    x = torch.randn(axes["num_tokens"], axes["hidden_size"], generator=generator)
+    return (poisoned(x, generator).to(DTYPES[dtype]),)
+
+
 SPEC = Operator(
     name="silu",
     summary="y = x * sigmoid(x), element by element",
@@ -69,7 +88,14 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does for bfloat16.
     error=ErrorModel(accumulate="float32", c_acc=16, c_out=2),
     cost=cost,
-    laws={"normal": normal, "tails": tails, "strided": strided},
+    laws={
+        "normal": normal,
+        "tails": tails,
+        "strided": strided,
+        "mixed_scale": mixed_scale,
+        "corners": corners,
+        "poison": poison,
+    },
     workloads=(
         Workload({"num_tokens": 1, "hidden_size": 1}, "float32"),
         Workload({"num_tokens": 0, "hidden_size": 64}, "bfloat16"),
@@ -77,6 +103,12 @@ SPEC = Operator(
         Workload({"num_tokens": 7, "hidden_size": 257}, "float32", law="tails"),
         Workload({"num_tokens": 5, "hidden_size": 512}, "bfloat16", law="strided"),
         Workload({"num_tokens": 2, "hidden_size": 129}, "float16", law="tails"),
+        Workload({"num_tokens": 5, "hidden_size": 127}, "bfloat16", law="mixed_scale"),
+        Workload({"num_tokens": 17, "hidden_size": 33}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 3, "hidden_size": 129}, "float16", law="corners"),
+        Workload({"num_tokens": 2, "hidden_size": 257}, "float32", law="corners"),
+        Workload({"num_tokens": 2, "hidden_size": 127}, "bfloat16", law="corners"),
+        Workload({"num_tokens": 4, "hidden_size": 31}, "float32", law="poison"),
         Workload({"num_tokens": 1, "hidden_size": 8192}, "bfloat16", use="target", note="Qwen3.6 GDN conv, decode"),
         Workload({"num_tokens": 4096, "hidden_size": 8192}, "bfloat16", use="target", note="Qwen3.6 GDN conv, prefill"),
     ),

@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import extremes, mixed, poisoned
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -50,6 +51,26 @@ def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return (x[::2],)
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-4 … 2^4 behind a nominal one, the last channels of gate and up 4 times the rest."""
+    shape = (axes["num_tokens"], axes["intermediate_size"])
+    x = torch.cat([mixed(shape, generator, spread=4, tail=2) for _ in range(2)], dim=1)
+    return (x.to(DTYPES[dtype]),)
+
+
+def corners(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Gates at the corners of the format, where exp overflows and sigmoid fades to zero, times 1/4 … 1."""
+    shape = (axes["num_tokens"], axes["intermediate_size"])
+    up = (0.25 + 0.75 * torch.rand(shape, generator=generator)).to(DTYPES[dtype])
+    return (torch.cat([extremes(shape, dtype, generator), up], dim=1),)
+
+
+def poison(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """A few NaN in gate or up: they reach their own element and no other."""
+    x = torch.randn(axes["num_tokens"], 2 * axes["intermediate_size"], generator=generator)
+    return (poisoned(x, generator).to(DTYPES[dtype]),)
+
+
 SPEC = Operator(
     name="silu_and_mul",
     summary="y = silu(x[:, :I]) * x[:, I:], I = intermediate_size",
@@ -65,7 +86,13 @@ SPEC = Operator(
     # As silu: 4 u + 2 |gate| u for exp, one more u for the product. c_out = 2 admits a truncating store.
     error=ErrorModel(accumulate="float32", c_acc=16, c_out=2),
     cost=cost,
-    laws={"normal": normal, "strided": strided},
+    laws={
+        "normal": normal,
+        "strided": strided,
+        "mixed_scale": mixed_scale,
+        "corners": corners,
+        "poison": poison,
+    },
     workloads=(
         Workload({"num_tokens": 1, "intermediate_size": 1}, "float32"),
         Workload({"num_tokens": 0, "intermediate_size": 64}, "bfloat16"),
@@ -73,6 +100,12 @@ SPEC = Operator(
         Workload({"num_tokens": 5, "intermediate_size": 331}, "float16"),
         Workload({"num_tokens": 8, "intermediate_size": 512}, "bfloat16"),
         Workload({"num_tokens": 3, "intermediate_size": 48}, "bfloat16", law="strided"),
+        Workload({"num_tokens": 17, "intermediate_size": 33}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 5, "intermediate_size": 129}, "bfloat16", law="mixed_scale"),
+        Workload({"num_tokens": 3, "intermediate_size": 130}, "float32", law="corners"),
+        Workload({"num_tokens": 2, "intermediate_size": 127}, "float16", law="corners"),
+        Workload({"num_tokens": 2, "intermediate_size": 65}, "bfloat16", law="corners"),
+        Workload({"num_tokens": 4, "intermediate_size": 31}, "bfloat16", law="poison"),
         Workload({"num_tokens": 8, "intermediate_size": 512}, "bfloat16", use="target", note="Qwen3.6 top-8, decode 1"),
         Workload(
             {"num_tokens": 32768, "intermediate_size": 512}, "bfloat16", use="target", note="Qwen3.6 top-8, 4096 tokens"

@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -67,6 +68,26 @@ def zero_rows(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return (x,)
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-4 … 2^4 behind a nominal one; the last channels of gate and up decide a row's scale."""
+    shape = (axes["num_tokens"], axes["intermediate_size"])
+    x = torch.cat([mixed(shape, generator, spread=4, tail=2) for _ in range(2)], dim=1)
+    return (x.to(DTYPES[dtype]),)
+
+
+def closed_gates(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Gates of -120 … 20, most of them shut: exp overflows float32 where nothing is left of the product."""
+    shape = (axes["num_tokens"], axes["intermediate_size"])
+    gate = 140 * torch.rand(shape, generator=generator) - 120
+    return (torch.cat([gate, torch.randn(shape, generator=generator)], dim=1).to(DTYPES[dtype]),)
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Gate and up are constant, sorted, paired and nearly empty rows, as ``draws.structured`` has them."""
+    shape = (axes["num_tokens"], axes["intermediate_size"])
+    return (torch.cat([structured(shape, generator) for _ in range(2)], dim=1).to(DTYPES[dtype]),)
+
+
 SPEC = Operator(
     name="silu_and_mul_quantize",
     summary="h = silu(gate) * up; scale = amax of a token's |h| / 448; q = h / scale in float8_e4m3fn",
@@ -86,7 +107,13 @@ SPEC = Operator(
     # output, is bound to about 17 u(float32): a bfloat16 detour of h moves it by 2^-9 and fails.
     error=ErrorModel(accumulate="float32", c_acc=16, c_out=1),
     cost=cost,
-    laws={"normal": normal, "zero_rows": zero_rows},
+    laws={
+        "normal": normal,
+        "zero_rows": zero_rows,
+        "mixed_scale": mixed_scale,
+        "closed_gates": closed_gates,
+        "structure": structure,
+    },
     workloads=(
         Workload({"num_tokens": 1, "intermediate_size": 1}, "float32"),
         Workload({"num_tokens": 0, "intermediate_size": 64}, "bfloat16"),
@@ -94,6 +121,11 @@ SPEC = Operator(
         Workload({"num_tokens": 5, "intermediate_size": 331}, "float16"),
         Workload({"num_tokens": 8, "intermediate_size": 512}, "bfloat16"),
         Workload({"num_tokens": 6, "intermediate_size": 80}, "bfloat16", law="zero_rows"),
+        Workload({"num_tokens": 5, "intermediate_size": 129}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 17, "intermediate_size": 33}, "bfloat16", law="mixed_scale"),
+        Workload({"num_tokens": 3, "intermediate_size": 127}, "float32", law="closed_gates"),
+        Workload({"num_tokens": 2, "intermediate_size": 65}, "float16", law="closed_gates"),
+        Workload({"num_tokens": 8, "intermediate_size": 31}, "bfloat16", law="structure"),
         Workload({"num_tokens": 8, "intermediate_size": 512}, "bfloat16", use="target", note="Qwen3.6 top-8, decode 1"),
         Workload(
             {"num_tokens": 32768, "intermediate_size": 512}, "bfloat16", use="target", note="Qwen3.6 top-8, 4096 tokens"

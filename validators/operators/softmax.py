@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -69,6 +70,27 @@ def large(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return (x.to(DTYPES[dtype]),)
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of scale 2^-6 … 2^6 behind a nominal one; the last classes are 8 times the rest and hold most maxima."""
+    x = mixed((axes["num_tokens"], axes["num_classes"]), generator, spread=6, tail=3)
+    return (x.to(DTYPES[dtype]),)
+
+
+def clustered(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Few different values a row: many classes share the maximum, some rows are constant, -0 equals 0."""
+    rows = axes["num_tokens"]
+    kinds = torch.randint(1, 4, (rows, 1), generator=generator)
+    x = torch.randint(0, 12, (rows, axes["num_classes"]), generator=generator) % kinds * -3.0
+    return ((x + torch.randint(-60, 60, (rows, 1), generator=generator)).to(DTYPES[dtype]),)
+
+
+def late_maximum(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rising rows: an online maximum changes in every block, and the first blocks vanish beside the last."""
+    x = torch.randn(axes["num_tokens"], axes["num_classes"], generator=generator)
+    rise = torch.linspace(0, 60, axes["num_classes"])
+    return ((x + rise).to(DTYPES[dtype]),)
+
+
 SPEC = Operator(
     name="softmax",
     summary="y = exp(x - max x) / sum exp(x - max x), over the last axis",
@@ -82,7 +104,14 @@ SPEC = Operator(
     # Hardware exp: 4 u + 3 d u (subtraction, scaling by log2 e); sum and division a few u. c_out = 2: truncating store.
     error=ErrorModel(accumulate="float32", c_acc=16, c_out=2),
     cost=cost,
-    laws={"normal": normal, "masked": masked, "large": large},
+    laws={
+        "normal": normal,
+        "masked": masked,
+        "large": large,
+        "mixed_scale": mixed_scale,
+        "clustered": clustered,
+        "late_maximum": late_maximum,
+    },
     workloads=(
         Workload({"num_tokens": 1, "num_classes": 1}, "float32"),
         Workload({"num_tokens": 0, "num_classes": 64}, "bfloat16"),
@@ -93,6 +122,12 @@ SPEC = Operator(
         Workload({"num_tokens": 2, "num_classes": 20011}, "float32", law="large"),
         Workload({"num_tokens": 2, "num_classes": 33001}, "bfloat16"),
         Workload({"num_tokens": 3, "num_classes": 1000}, "float16"),
+        Workload({"num_tokens": 5, "num_classes": 129}, "float32", law="mixed_scale"),
+        Workload({"num_tokens": 6, "num_classes": 1000}, "float16", law="mixed_scale"),
+        Workload({"num_tokens": 7, "num_classes": 33}, "float32", law="clustered"),
+        Workload({"num_tokens": 3, "num_classes": 257}, "bfloat16", law="clustered"),
+        Workload({"num_tokens": 2, "num_classes": 4097}, "float32", law="late_maximum"),
+        Workload({"num_tokens": 3, "num_classes": 127}, "bfloat16", law="masked"),
         Workload({"num_tokens": 4096, "num_classes": 256}, "float32", use="target", note="Qwen3.6 router, prefill"),
         Workload({"num_tokens": 1, "num_classes": 248320}, "float32", use="target", note="Qwen3.6 sampling, batch 1"),
         Workload({"num_tokens": 64, "num_classes": 248320}, "float32", use="target", note="Qwen3.6 sampling, batch 64"),

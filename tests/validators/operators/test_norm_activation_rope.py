@@ -100,7 +100,10 @@ def test_inputs_rounded_one_precision_lower_are_refused(name: str) -> None:
     for workload in workloads(name):
         lower = torch.bfloat16 if workload.dtype == "float32" else torch.float8_e4m3fn
         arguments = draw(spec, workload)
-        cheap = spec.reference(*(rounded(a, lower) for a in arguments))
+        changed = [rounded(a, lower) for a in arguments]
+        if all(torch.equal(a, b) for a, b in zip(tensors(arguments), tensors(tuple(changed)), strict=True)):
+            continue  # a law of few bits
+        cheap = spec.reference(*changed)
         assert "wrong_values" in verdicts(spec, arguments, cheap, workload.dtype), workload
 
 

@@ -1,0 +1,200 @@
+"""Every input law of every operator: repeatable, varied, and no easier than it looks."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from kb.validators import operators
+from kb.validators.operators.spec import DTYPES, Arguments, Buffer, Operator, Workload, generator
+from kb.validators.runtime.compare import compare_call
+from tests.validators.operators import library
+
+ANY_VALUE = {
+    ("attention_biased", "masked"), ("gated_rmsnorm", "poison"), ("gelu", "poison"), ("groupnorm", "poison"),
+    ("kv_append", "special"), ("l2norm", "poison"), ("layernorm", "poison"), ("max_pool2d", "special"),
+    ("rmsnorm", "poison"), ("sigmoid_mul", "poison"), ("silu", "poison"), ("silu_and_mul", "poison"),
+    ("softmax", "masked"), ("top_k_top_p", "ties"),
+}  # fmt: skip
+"""(operator, law) that draw NaN or infinities on purpose; elsewhere every value is finite."""
+
+UNOWNED_PAGES = "paged_attention_decode"
+"""Fills slots that nobody owns with NaN under every law."""
+
+TRIVIAL = {
+    ("connected_components", "checkerboard"), ("kv_append", "skipped"), ("rope_kv_append", "skipped"),
+}  # fmt: skip
+"""(operator, law) whose answer may be one of the trivial ones."""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def awkward(name: str) -> list[Workload]:
+    """Return the workloads of an operator that are not empty, small enough for a CPU."""
+    spec = operators.load(name)
+    return [w for w in spec.workloads if w.use == "awkward" and 0 not in w.axes.values()]
+
+
+def drawn(spec: Operator, workload: Workload, *, seed: int) -> Arguments:
+    return spec.laws[workload.law](workload.axes, workload.dtype, generator(seed))
+
+
+def tensors(arguments: Arguments) -> list[torch.Tensor]:
+    return [one for one in arguments if isinstance(one, torch.Tensor)]
+
+
+def bits(one: torch.Tensor) -> torch.Tensor:
+    return one.contiguous().flatten().view(torch.uint8)
+
+
+def each_law() -> Iterator[tuple[str, Workload]]:
+    """Yield every law with its largest awkward workload."""
+    for name in operators.NAMES:
+        spec = operators.load(name)
+        for law in spec.laws:
+            users = [w for w in awkward(name) if w.law == law]
+            if users:
+                yield name, max(users, key=lambda w: (spec.cost(w.axes, w.dtype).essential_bytes, w.dtype))
+
+
+LAWS = [pytest.param(name, workload, id=f"{name}-{workload.law}") for name, workload in each_law()]
+
+
+@pytest.mark.parametrize("name", operators.NAMES)
+def test_every_law_is_asked_for_by_an_awkward_workload_and_every_workload_has_its_law(name: str) -> None:
+    spec = operators.load(name)
+    assert {w.law for w in spec.workloads} <= set(spec.laws)
+    assert {w.law for w in spec.workloads if w.use == "awkward"} == set(spec.laws)
+    assert set(spec.exact_laws) <= set(spec.laws)
+    assert {w.dtype for w in spec.workloads if w.use == "awkward"} == set(spec.dtypes)
+    assert len(spec.laws) >= 3
+    assert all(function.__doc__ for function in spec.laws.values())
+
+
+@pytest.mark.parametrize("name", operators.NAMES)
+def test_costs_are_positive_and_targets_are_named(name: str) -> None:
+    spec = operators.load(name)
+    for workload in spec.workloads:
+        assert set(workload.axes) == set(spec.axes)
+        cost = spec.cost(workload.axes, workload.dtype)
+        assert cost.essential_bytes >= 0
+        if 0 not in workload.axes.values():
+            assert cost.essential_bytes > 0
+            assert cost.flops > 0 or name == "kv_append" or not any(one.numel() for one in answer(spec, workload))
+        if workload.use == "target":
+            assert workload.note
+    assert any(w.use == "target" for w in spec.workloads)
+    assert spec.baselines
+    assert spec.source
+
+
+def answer(spec: Operator, workload: Workload) -> tuple[torch.Tensor, ...]:
+    return spec.reference(*drawn(spec, workload, seed=1)) if workload.use == "awkward" else ()
+
+
+@pytest.mark.parametrize(("name", "workload"), LAWS)
+def test_a_law_draws_by_the_seed_and_only_values_it_declares(name: str, workload: Workload) -> None:
+    spec = operators.load(name)
+    first, again, other = (drawn(spec, workload, seed=seed) for seed in (11, 11, 12))
+    assert len(first) <= len(spec.inputs)
+    for one, same in zip(first, again, strict=True):
+        assert torch.equal(bits(one), bits(same)) if isinstance(one, torch.Tensor) else one == same  # type: ignore[arg-type]
+    pairs = list(zip(tensors(first), tensors(other), strict=True))
+    assert any(not torch.equal(bits(one), bits(new)) for one, new in pairs)
+    for declared, one in zip(spec.inputs, first, strict=False):
+        if isinstance(declared, Buffer):
+            assert isinstance(one, torch.Tensor)
+            assert one.dtype == DTYPES[workload.dtype if declared.dtype == "data" else declared.dtype]
+            assert one.numel() == 0 or one.stride(-1) == 1 or one.shape[-1] == 1, "the last axis is contiguous"
+            if (name, workload.law) not in ANY_VALUE and name != UNOWNED_PAGES and one.is_floating_point():
+                assert bool(torch.isfinite(one.to(torch.float64)).all())
+
+
+@pytest.mark.parametrize(("name", "workload"), LAWS)
+def test_the_rounded_reference_passes_and_trivial_answers_do_not(name: str, workload: Workload) -> None:
+    spec = operators.load(name)
+    arguments = drawn(spec, workload, seed=5)
+    expected = spec.reference(*arguments)
+
+    def passes(made: list[torch.Tensor]) -> bool:
+        found = compare_call(spec, arguments, tuple(made), dtype=workload.dtype, law=workload.law)
+        return all(one.verdict == "passed" for one in found)
+
+    kinds = [DTYPES[workload.dtype if b.dtype == "data" else b.dtype] for b in spec.outputs]
+    right = [stored(one, kind) for one, kind in zip(expected, kinds, strict=True)]
+    assert passes(right)
+    if (name, workload.law) in TRIVIAL:
+        return
+    for place, one in enumerate(right):
+        for made in (torch.zeros_like(one), mean_of(one), *(x for x in tensors(arguments) if x.shape == one.shape)):
+            if made.dtype == one.dtype and not torch.equal(bits(made), bits(one)):
+                changed = [*right[:place], made.clone(), *right[place + 1 :]]
+                same = torch.equal(made.to(torch.float64).nan_to_num(), one.to(torch.float64).nan_to_num())
+                assert same or not passes(changed)
+
+
+def stored(value: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
+    """Round once, saturating where the format has no infinity."""
+    return (value.clamp(-448, 448) if kind == torch.float8_e4m3fn else value).to(kind)
+
+
+def mean_of(one: torch.Tensor) -> torch.Tensor:
+    return torch.full_like(one, float(one.to(torch.float64).nanmean().nan_to_num(0, 0, 0)))
+
+
+@pytest.mark.parametrize("name", operators.NAMES)
+def test_the_answer_depends_on_every_input_that_is_not_a_weight(name: str) -> None:
+    """Some workload notices if an input of one draw is replaced by that of another draw."""
+    spec = operators.load(name)
+    free = {i: b.name for i, b in enumerate(spec.inputs) if isinstance(b, Buffer) and not b.static}
+    noticed = set()
+    for workload in awkward(name):
+        one, other = (drawn(spec, workload, seed=seed) for seed in (21, 22))
+        before = spec.reference(*one)
+        for place in free:
+            if place in noticed or not fits(one[place], other[place]):
+                continue
+            after = spec.reference(*one[:place], other[place], *one[place + 1 :])
+            if any(not torch.equal(bits(x), bits(y)) for x, y in zip(before, after, strict=True)):
+                noticed.add(place)
+        if len(noticed) == len(free):
+            break
+    assert noticed == set(free), {free[i] for i in set(free) - noticed}
+
+
+def fits(one: object, other: object) -> bool:
+    return isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor) and one.shape == other.shape
+
+
+@pytest.mark.parametrize("name", sorted(library.CALLS))
+def test_the_library_passes_under_every_law_and_dtype(name: str) -> None:
+    spec = operators.load(name)
+    for workload in awkward(name):
+        arguments = drawn(spec, workload, seed=7)
+        if not library.applies(name, workload.axes):
+            continue
+        made = library.CALLS[name](*arguments)
+        found = compare_call(spec, arguments, made, dtype=workload.dtype, law=workload.law)
+        assert [one.verdict for one in found] == ["passed"] * len(found), (workload, found)
+
+
+@pytest.mark.parametrize(
+    ("name", "law"), [(name, law) for name in operators.NAMES for law in operators.load(name).exact_laws]
+)
+def test_one_wrong_unit_shows_under_an_exact_law(name: str, law: str) -> None:
+    spec = operators.load(name)
+    for workload in (w for w in awkward(name) if w.law == law):
+        arguments = drawn(spec, workload, seed=9)
+        expected = spec.reference(*arguments)[0]
+        made = stored(expected, DTYPES[workload.dtype])
+        assert torch.equal(made.to(torch.float64), expected), "an answer that no store can round"
+        off = made.clone()
+        off.view(-1)[0] += made.abs().max() / 128 + 1e-3
+        assert compare_call(spec, arguments, made, dtype=workload.dtype, law=law)[0].max_normalised == 0.0
+        assert compare_call(spec, arguments, off, dtype=workload.dtype, law=law)[0].verdict == "wrong_values"
