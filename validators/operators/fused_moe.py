@@ -6,8 +6,11 @@ and after down, before the weighted sum. Three independent roundings of mean siz
 whose u is 16 times larger, exceeds it by far.
 """
 
+from typing import cast
+
 import torch
 
+from kb.validators.operators.draws import mixed
 from kb.validators.operators.grouped_gemm import rows
 from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
 
@@ -105,6 +108,28 @@ def clustered(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return _arguments(axes, dtype, generator, last.repeat(axes["num_tokens"], 1))
 
 
+def empty_experts(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Tokens on every third expert where there are enough of them, each in an order of its own."""
+    experts, top_k = axes["num_experts"], axes["top_k"]
+    used = torch.arange(experts)[:: 3 if experts >= 3 * top_k else 1]
+    orders = [used[torch.randperm(len(used), generator=generator)[:top_k]] for _ in range(axes["num_tokens"])]
+    return _arguments(axes, dtype, generator, torch.stack(orders).to(torch.int32))
+
+
+def one_sided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Router weights of nearly one expert a token, at any place of the row, the others down to exactly zero."""
+    x, gate_up, down, ids, shares = cast(tuple[torch.Tensor, ...], normal(axes, dtype, generator))
+    sharp = torch.softmax(40 * torch.log(shares.clamp_min(1e-30)), -1)
+    return x, gate_up, down, ids, torch.where(sharp < 1e-6, 0.0, sharp)
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of x of scale 2^-4 … 2^4 behind a nominal one: SiLU is met where it is linear, curved and shut."""
+    _, *rest = normal(axes, dtype, generator)
+    x = mixed((axes["num_tokens"], axes["hidden_size"]), generator, spread=4, tail=2)
+    return x.to(DTYPES[dtype]), *rest
+
+
 def moe_axes(tokens: int, hidden: int, inner: int, experts: int, top_k: int) -> dict[str, int]:
     """Return the axes of an MoE block."""
     return {
@@ -131,7 +156,13 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2, operand="bfloat16", c_operand=8),
     cost=cost,
-    laws={"normal": normal, "clustered": clustered},
+    laws={
+        "normal": normal,
+        "clustered": clustered,
+        "empty_experts": empty_experts,
+        "one_sided": one_sided,
+        "mixed_scale": mixed_scale,
+    },
     workloads=(
         Workload(moe_axes(1, 16, 16, 1, 1), "bfloat16"),
         Workload(moe_axes(0, 32, 16, 4, 2), "bfloat16"),
@@ -139,6 +170,9 @@ SPEC = Operator(
         Workload(moe_axes(37, 72, 33, 5, 3), "bfloat16", note="odd intermediate size"),
         Workload(moe_axes(29, 67, 40, 7, 2), "bfloat16", "clustered"),
         Workload(moe_axes(130, 48, 64, 6, 2), "bfloat16"),
+        Workload(moe_axes(17, 33, 31, 9, 2), "bfloat16", "empty_experts"),
+        Workload(moe_axes(15, 48, 17, 5, 3), "bfloat16", "one_sided"),
+        Workload(moe_axes(9, 40, 33, 4, 2), "bfloat16", "mixed_scale"),
         Workload(moe_axes(1, 2048, 512, 256, 8), "bfloat16", use="target", note="Qwen3.6 decode"),
         Workload(moe_axes(64, 2048, 512, 256, 8), "bfloat16", use="target", note="Qwen3.6, 64 sequences"),
         Workload(moe_axes(4096, 2048, 512, 256, 8), "bfloat16", use="target", note="Qwen3.6 prefill"),

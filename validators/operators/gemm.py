@@ -2,6 +2,7 @@
 
 import torch
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.grouped_gemm import rows
 from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload, itemsize
 
@@ -48,6 +49,29 @@ def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return wide_a[:, 3 : 3 + axes["k"]], wide_b[:, 8 : 8 + axes["n"]]
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of both operands of scale 2^-4 … 2^4 behind nominal ones; the last eighth of a row is 4 times the rest."""
+    a = mixed((axes["m"], axes["k"]), generator, spread=4, tail=2)
+    b = mixed((axes["k"], axes["n"]), generator, spread=4, tail=2) * axes["k"] ** -0.5
+    return a.to(DTYPES[dtype]), b.to(DTYPES[dtype])
+
+
+def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Terms of one sign in the first half of k that the second half takes back: the sum on the way leaves float16."""
+    m, n, half = axes["m"], axes["n"], axes["k"] // 2
+    a, b = (64 * (0.5 + torch.rand(shape, generator=generator)) for shape in ((m, axes["k"]), (axes["k"], n)))
+    a[:, half : 2 * half] = a[:, :half] + torch.randn(m, half, generator=generator)
+    b[half : 2 * half] = -b[:half]
+    b[2 * half :] = 0.5
+    return a.to(DTYPES[dtype]), b.to(DTYPES[dtype])
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers: every order of summation gives the same sum."""
+    a, b = (signs(shape, generator) for shape in ((axes["m"], axes["k"]), (axes["k"], axes["n"])))
+    return a.to(DTYPES[dtype]), b.to(DTYPES[dtype])
+
+
 def gemm_axes(m: int, n: int, k: int) -> dict[str, int]:
     """Return the axes of a GEMM."""
     return {"m": m, "n": n, "k": k}
@@ -69,7 +93,15 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal, "late_block": late_block, "strided": strided},
+    laws={
+        "normal": normal,
+        "late_block": late_block,
+        "strided": strided,
+        "mixed_scale": mixed_scale,
+        "cancelling": cancelling,
+        "integers": integers,
+    },
+    exact_laws=("integers",),
     workloads=(
         Workload(gemm_axes(1, 1, 1), "float32"),
         Workload(gemm_axes(0, 5, 7), "bfloat16"),
@@ -79,6 +111,13 @@ SPEC = Operator(
         Workload(gemm_axes(70, 41, 64), "float32", "strided"),
         Workload(gemm_axes(131, 150, 96), "bfloat16"),
         Workload(gemm_axes(5, 40, 80), "bfloat16", "strided"),
+        Workload(gemm_axes(17, 31, 129), "float32", "mixed_scale"),
+        Workload(gemm_axes(5, 65, 96), "bfloat16", "mixed_scale"),
+        Workload(gemm_axes(9, 17, 130), "float16", "cancelling"),
+        Workload(gemm_axes(15, 33, 64), "float32", "cancelling"),
+        Workload(gemm_axes(17, 33, 127), "float32", "integers"),
+        Workload(gemm_axes(31, 15, 257), "bfloat16", "integers"),
+        Workload(gemm_axes(3, 129, 80), "float16", "integers"),
         Workload(gemm_axes(1, 256, 2048), "bfloat16", use="target", note="Qwen3.6 router, decode"),
         Workload(gemm_axes(8, 2048, 4096), "bfloat16", use="target", note="Qwen3.6 output projection, decode"),
         Workload(gemm_axes(16, 9216, 2048), "bfloat16", use="target", note="Qwen3.6 fused qkv, decode"),

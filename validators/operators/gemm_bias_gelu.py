@@ -5,6 +5,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -69,6 +70,28 @@ def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return torch.cat([x, pad_x], dim=1)[:, :k], torch.cat([weight, pad_w], dim=1)[:, :k], bias, tanh
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of x of scale 2^-4 … 2^4 behind a nominal one; the last eighth of in_features is 4 times the rest."""
+    k, n = axes["in_features"], axes["out_features"]
+    x = mixed((axes["num_tokens"], k), generator, spread=4, tail=2)
+    weight = torch.randn(n, k, generator=generator) / math.sqrt(k)
+    bias = 0.5 * torch.randn(n, generator=generator)
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), 0
+
+
+def saturated(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Sums of deviation 60: GELU is x or nothing, and exp of its square or its cube overflows; both forms by turns."""
+    x, weight, bias, _ = cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor, int], normal(axes, dtype, generator))
+    return 30 * x, weight, bias, int(torch.randint(0, 2, (1,), generator=generator))
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Constant, sorted, paired and nearly empty rows of x, so that some sums are the bias or its neighbour."""
+    _, weight, bias, _ = cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor, int], normal(axes, dtype, generator))
+    x = structured((axes["num_tokens"], axes["in_features"]), generator)
+    return x.to(DTYPES[dtype]), weight, bias, 0
+
+
 _AXES = ("num_tokens", "in_features", "out_features")
 
 
@@ -97,7 +120,14 @@ SPEC = Operator(
     # 2^-8 |z| where y is small and fails there. c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal, "tanh_form": tanh_form, "strided": strided},
+    laws={
+        "normal": normal,
+        "tanh_form": tanh_form,
+        "strided": strided,
+        "mixed_scale": mixed_scale,
+        "saturated": saturated,
+        "structure": structure,
+    },
     workloads=(
         _workload((1, 1, 1), "float32"),
         _workload((0, 64, 32), "bfloat16"),
@@ -107,6 +137,11 @@ SPEC = Operator(
         _workload((17, 72, 136), "bfloat16", "tanh_form"),
         _workload((33, 129, 70), "float32", "strided"),
         _workload((20, 160, 64), "bfloat16", "strided"),
+        _workload((17, 129, 31), "float32", "mixed_scale"),
+        _workload((5, 65, 33), "bfloat16", "mixed_scale"),
+        _workload((9, 33, 17), "float32", "saturated"),
+        _workload((3, 64, 130), "float16", "saturated"),
+        _workload((15, 48, 33), "bfloat16", "structure"),
         _workload((5184, 1024, 4736), "bfloat16", "normal", "target", "SAM 3.1 image MLP"),
         _workload((2304, 1152, 4304), "bfloat16", "tanh_form", "target", "Qwen3.6 vision MLP"),
     ),

@@ -8,6 +8,7 @@ matrix unit for all of k >= 2048 ("fast accumulation") passes it, as do an fp4 o
 
 import torch
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.formats import fp8_quantize_tensor
 from kb.validators.operators.gemm import gemm_axes
 from kb.validators.operators.grouped_gemm import rows
@@ -51,6 +52,20 @@ def late_block(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return a, b, a_scale, b_scale
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of both operands of scale 2^-3 … 2^3 behind nominal ones, so that one scale leaves subnormals."""
+    a, a_scale = fp8_quantize_tensor(mixed((axes["m"], axes["k"]), generator, spread=3, tail=2))
+    b, b_scale = fp8_quantize_tensor(mixed((axes["n"], axes["k"]), generator, spread=3, tail=2))
+    return a, b, a_scale, b_scale
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers and scales that are powers of two: every order of summation gives the same sum."""
+    a, b = (signs((axes[one], axes["k"]), generator).to(torch.float8_e4m3fn) for one in ("m", "n"))
+    a_scale, b_scale = torch.exp2(torch.randint(-4, 4, (2, 1), generator=generator).to(torch.float32)).unbind(0)
+    return a, b, a_scale.clone(), b_scale.clone()
+
+
 SPEC = Operator(
     name="gemm_fp8",
     summary="y = (a @ b.T) * a_scale * b_scale, e4m3 operands, one scale a tensor",
@@ -69,7 +84,8 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2, operand="float16", c_operand=16),
     cost=cost,
-    laws={"normal": normal, "late_block": late_block},
+    laws={"normal": normal, "late_block": late_block, "mixed_scale": mixed_scale, "integers": integers},
+    exact_laws=("integers",),
     workloads=(
         Workload(gemm_axes(1, 1, 1), "bfloat16"),
         Workload(gemm_axes(0, 16, 32), "bfloat16"),
@@ -77,6 +93,10 @@ SPEC = Operator(
         Workload(gemm_axes(3, 70, 272), "bfloat16", "late_block"),
         Workload(gemm_axes(1, 48, 1024), "bfloat16"),
         Workload(gemm_axes(133, 144, 160), "bfloat16"),
+        Workload(gemm_axes(17, 31, 129), "bfloat16", "mixed_scale"),
+        Workload(gemm_axes(5, 65, 257), "bfloat16", "mixed_scale"),
+        Workload(gemm_axes(17, 33, 127), "bfloat16", "integers"),
+        Workload(gemm_axes(3, 129, 272), "bfloat16", "integers"),
         Workload(gemm_axes(1, 9216, 2048), "bfloat16", use="target", note="Qwen3.6 fused qkv, decode"),
         Workload(gemm_axes(64, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection, 64 sequences"),
         Workload(gemm_axes(4096, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection, prefill"),

@@ -9,6 +9,7 @@ has u = 8 u(float16) at every step and passes that at the first cancellation.
 
 import torch
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.formats import fp8_dequantize_tiles, fp8_quantize_tiles
 from kb.validators.operators.gemm import gemm_axes
 from kb.validators.operators.grouped_gemm import rows
@@ -51,6 +52,35 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return a, b, a_scale, b_scale
 
 
+def late_block(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Nearly all energy in the last eighth of k, and blocks of zeros, whose scale is 1."""
+    m, n, k = axes["m"], axes["n"], axes["k"]
+    wide = rows(m, k, "float32", generator)
+    early = torch.arange(k) < k - max(1, k // 8)
+    wide = torch.where(early, wide / 64, wide)
+    wide[::3, :128] = 0
+    a, a_scale = fp8_quantize_tiles(wide, A_TILE)
+    b, b_scale = fp8_quantize_tiles(torch.randn(n, k, generator=generator), B_TILE)
+    return a, b, a_scale, b_scale
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of both operands of scale 2^-4 … 2^4 behind nominal ones; a weight block then holds subnormals."""
+    a, a_scale = fp8_quantize_tiles(mixed((axes["m"], axes["k"]), generator, spread=4), A_TILE)
+    b, b_scale = fp8_quantize_tiles(mixed((axes["n"], axes["k"]), generator, spread=4), B_TILE)
+    return a, b, a_scale, b_scale
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers and block scales 1 and 2: every order of summation gives the same sum."""
+    m, n, k = axes["m"], axes["n"], axes["k"]
+    a, b = (signs((one, k), generator).to(torch.float8_e4m3fn) for one in (m, n))
+    blocks = -(-k // 128)
+    a_scale = 1.0 + torch.randint(0, 2, (m, blocks), generator=generator)
+    b_scale = 1.0 + torch.randint(0, 2, (-(-n // 128), blocks), generator=generator)
+    return a, b, a_scale, b_scale
+
+
 SPEC = Operator(
     name="gemm_fp8_block",
     summary="y = (a * a_scale[m, k/128]) @ (b * b_scale[n/128, k/128]).T, e4m3 operands",
@@ -69,7 +99,8 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2, operand="float16", c_operand=8),
     cost=cost,
-    laws={"normal": normal},
+    laws={"normal": normal, "late_block": late_block, "mixed_scale": mixed_scale, "integers": integers},
+    exact_laws=("integers",),
     workloads=(
         Workload(gemm_axes(1, 1, 1), "bfloat16"),
         Workload(gemm_axes(0, 16, 128), "bfloat16"),
@@ -77,6 +108,10 @@ SPEC = Operator(
         Workload(gemm_axes(3, 200, 384), "bfloat16"),
         Workload(gemm_axes(1, 48, 1024), "bfloat16"),
         Workload(gemm_axes(133, 144, 272), "bfloat16"),
+        Workload(gemm_axes(7, 130, 272), "bfloat16", "late_block"),
+        Workload(gemm_axes(17, 31, 129), "bfloat16", "mixed_scale"),
+        Workload(gemm_axes(15, 33, 127), "bfloat16", "integers"),
+        Workload(gemm_axes(3, 129, 260), "bfloat16", "integers"),
         Workload(gemm_axes(1, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection, decode"),
         Workload(gemm_axes(64, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection, 64 sequences"),
         Workload(gemm_axes(4096, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection, prefill"),

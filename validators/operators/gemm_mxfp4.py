@@ -6,10 +6,11 @@ reaches further), so float16 activations are outside the contract.
 
 import torch
 
-from kb.validators.operators.formats import mxfp4_dequantize
+from kb.validators.operators.draws import mixed, signs
+from kb.validators.operators.formats import mxfp4_dequantize, pack_nibbles
 from kb.validators.operators.gemm import gemm_axes
 from kb.validators.operators.grouped_gemm import rows
-from kb.validators.operators.spec import Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
+from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
 
 
 def random_mxfp4(experts: int, n: int, k: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -46,6 +47,35 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return rows(axes["m"], axes["k"], dtype, generator), packed[0], scale[0]
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of x of scale 2^-8 … 2^8 behind a nominal one; the last eighth of k is 16 times the rest."""
+    packed, scale = random_mxfp4(1, axes["n"], axes["k"], generator)
+    return mixed((axes["m"], axes["k"]), generator).to(DTYPES[dtype]), packed[0], scale[0]
+
+
+def late_block(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Weights that vanish (scales of 2^-40) but for the last block of k; one row of zeros."""
+    packed, scale = random_mxfp4(1, axes["n"], axes["k"], generator)
+    scale[..., :-1] = 87
+    packed[0, axes["n"] // 2] = 0
+    return rows(axes["m"], axes["k"], dtype, generator), packed[0], scale[0]
+
+
+def whole_mxfp4(experts: int, n: int, k: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw weights -1, 0 and 1 with scales of 1/2 and 1: codes of 2 and 1, and of both zeros."""
+    codes = torch.tensor([0, 2, 10, 8], dtype=torch.uint8)[torch.randint(0, 4, (experts, n, k), generator=generator)]
+    scale = torch.randint(126, 128, (experts, n, k // 32), generator=generator, dtype=torch.uint8)
+    # The code of 2 is two steps above the code of 1.
+    codes = codes + 2 * ((scale == 126).repeat_interleave(32, -1) & (codes % 8 > 0)).to(torch.uint8)
+    return pack_nibbles(codes), scale
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers on both sides: every order of summation gives the same sum."""
+    packed, scale = whole_mxfp4(1, axes["n"], axes["k"], generator)
+    return signs((axes["m"], axes["k"]), generator).to(DTYPES[dtype]), packed[0], scale[0]
+
+
 SPEC = Operator(
     name="gemm_mxfp4",
     summary="y = x @ dequantise(weight).T with MXFP4 weights and bfloat16 activations",
@@ -63,7 +93,8 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal},
+    laws={"normal": normal, "mixed_scale": mixed_scale, "late_block": late_block, "integers": integers},
+    exact_laws=("integers",),
     workloads=(
         Workload(gemm_axes(1, 1, 32), "bfloat16"),
         Workload(gemm_axes(0, 32, 64), "bfloat16"),
@@ -71,6 +102,10 @@ SPEC = Operator(
         Workload(gemm_axes(1, 130, 544), "bfloat16", note="k is 17 blocks of 32"),
         Workload(gemm_axes(17, 64, 256), "bfloat16"),
         Workload(gemm_axes(70, 45, 160), "bfloat16"),
+        Workload(gemm_axes(15, 31, 96), "bfloat16", "mixed_scale"),
+        Workload(gemm_axes(5, 33, 160), "bfloat16", "late_block"),
+        Workload(gemm_axes(17, 33, 128), "bfloat16", "integers"),
+        Workload(gemm_axes(1, 129, 288), "bfloat16", "integers"),
         Workload(gemm_axes(1, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 shared expert shape, decode"),
         Workload(gemm_axes(8, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection shape"),
         Workload(gemm_axes(4096, 12288, 2048), "bfloat16", use="target", note="the same, prefill"),

@@ -5,9 +5,11 @@ The routing laws and the per-group products here also serve the low-bit variants
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import signs
 from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload, itemsize
 
 Weight = Callable[[int], torch.Tensor]
@@ -105,6 +107,39 @@ def one_expert(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return _arguments(axes, dtype, generator, offsets)
 
 
+def sparse_offsets(num_tokens: int, num_experts: int, generator: torch.Generator) -> torch.Tensor:
+    """Draw expert_offsets that use every third expert at most; the first and, if there are others, the last are empty.
+
+    Most groups hold a single token, one holds the rest.
+    """
+    used = torch.arange(min(1, num_experts - 1), max(2, num_experts - 1), 3)[: max(num_tokens, 1)]
+    counts = torch.zeros(num_experts, dtype=torch.int64)
+    counts[used] = min(num_tokens, 1)
+    counts[used[int(torch.randint(0, len(used), (1,), generator=generator))]] += num_tokens - int(counts.sum())
+    return torch.nn.functional.pad(counts.cumsum(0), (1, 0)).to(torch.int32)
+
+
+def empty_groups(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Tokens on every third expert only: empty groups at both ends and between, most others of a single token."""
+    offsets = sparse_offsets(axes["num_tokens_expanded"], axes["num_experts"], generator)
+    return _arguments(axes, dtype, generator, offsets)
+
+
+def late_block(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Nearly all energy in the last eighth of k."""
+    x, weight, offsets = cast(tuple[torch.Tensor, torch.Tensor, torch.Tensor], normal(axes, dtype, generator))
+    early = torch.arange(axes["k"]) < axes["k"] - max(1, axes["k"] // 8)
+    return torch.where(early, x / 64, x), weight, offsets
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers: every order of summation gives the same sum."""
+    offsets = spread_offsets(axes["num_tokens_expanded"], axes["num_experts"], generator)
+    x = signs((axes["num_tokens_expanded"], axes["k"]), generator)
+    weight = signs((axes["num_experts"], axes["n"], axes["k"]), generator)
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), offsets
+
+
 def moe_axes(tokens: int, experts: int, n: int, k: int) -> dict[str, int]:
     """Return the axes of a grouped GEMM; ``tokens`` counts every token once for each of its experts."""
     return {"num_tokens_expanded": tokens, "num_experts": experts, "n": n, "k": k}
@@ -127,7 +162,14 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal, "one_expert": one_expert},
+    laws={
+        "normal": normal,
+        "one_expert": one_expert,
+        "empty_groups": empty_groups,
+        "late_block": late_block,
+        "integers": integers,
+    },
+    exact_laws=("integers",),
     workloads=(
         Workload(moe_axes(1, 1, 1, 1), "float32"),
         Workload(moe_axes(0, 3, 16, 32), "bfloat16"),
@@ -136,6 +178,11 @@ SPEC = Operator(
         Workload(moe_axes(83, 4, 70, 129), "bfloat16", note="odd k: rows are not 16-byte aligned"),
         Workload(moe_axes(37, 6, 40, 96), "float32", "one_expert"),
         Workload(moe_axes(150, 3, 136, 64), "bfloat16"),
+        Workload(moe_axes(31, 7, 33, 40), "bfloat16", "empty_groups"),
+        Workload(moe_axes(17, 9, 15, 65), "float32", "empty_groups"),
+        Workload(moe_axes(33, 4, 31, 129), "float16", "late_block"),
+        Workload(moe_axes(31, 5, 33, 127), "float32", "integers"),
+        Workload(moe_axes(67, 3, 17, 80), "bfloat16", "integers"),
         Workload(moe_axes(8, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 gate+up, 1 token"),
         Workload(moe_axes(512, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 gate+up, 64 tokens"),
         Workload(moe_axes(32768, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 gate+up, 4096 tokens"),

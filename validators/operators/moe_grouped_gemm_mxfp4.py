@@ -2,17 +2,19 @@
 
 import torch
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.formats import mxfp4_dequantize
-from kb.validators.operators.gemm_mxfp4 import random_mxfp4
+from kb.validators.operators.gemm_mxfp4 import random_mxfp4, whole_mxfp4
 from kb.validators.operators.grouped_gemm import (
     group_scale,
     groups,
     moe_axes,
     one_expert_offsets,
     rows,
+    sparse_offsets,
     spread_offsets,
 )
-from kb.validators.operators.spec import Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
+from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
 
 
 def reference(
@@ -51,6 +53,25 @@ def one_expert(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x, packed, scale, one_expert_offsets(axes["num_tokens_expanded"], axes["num_experts"])
 
 
+def empty_groups(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Tokens on every third expert only: empty groups at both ends and between, most others of a single token."""
+    x, packed, scale, _ = normal(axes, dtype, generator)
+    return x, packed, scale, sparse_offsets(axes["num_tokens_expanded"], axes["num_experts"], generator)
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of x of scale 2^-8 … 2^8 behind a nominal one; the last eighth of k is 16 times the rest."""
+    _, *weights = normal(axes, dtype, generator)
+    return mixed((axes["num_tokens_expanded"], axes["k"]), generator).to(DTYPES[dtype]), *weights
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers on both sides: every order of summation gives the same sum."""
+    offsets = spread_offsets(axes["num_tokens_expanded"], axes["num_experts"], generator)
+    x = signs((axes["num_tokens_expanded"], axes["k"]), generator).to(DTYPES[dtype])
+    return x, *whole_mxfp4(axes["num_experts"], axes["n"], axes["k"], generator), offsets
+
+
 SPEC = Operator(
     name="moe_grouped_gemm_mxfp4",
     summary="y[rows of expert e] = x[rows of expert e] @ dequantise(weight[e]).T, MXFP4 weights, ragged groups",
@@ -69,7 +90,14 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal, "one_expert": one_expert},
+    laws={
+        "normal": normal,
+        "one_expert": one_expert,
+        "empty_groups": empty_groups,
+        "mixed_scale": mixed_scale,
+        "integers": integers,
+    },
+    exact_laws=("integers",),
     workloads=(
         Workload(moe_axes(1, 1, 1, 32), "bfloat16"),
         Workload(moe_axes(0, 3, 16, 32), "bfloat16"),
@@ -77,6 +105,9 @@ SPEC = Operator(
         Workload(moe_axes(67, 5, 33, 160), "bfloat16", note="odd n, k is 5 blocks"),
         Workload(moe_axes(37, 6, 40, 96), "bfloat16", "one_expert"),
         Workload(moe_axes(150, 3, 136, 64), "bfloat16"),
+        Workload(moe_axes(31, 7, 33, 64), "bfloat16", "empty_groups"),
+        Workload(moe_axes(17, 3, 15, 96), "bfloat16", "mixed_scale"),
+        Workload(moe_axes(33, 5, 31, 128), "bfloat16", "integers"),
         Workload(moe_axes(8, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 shape, gate+up, 1 token"),
         Workload(moe_axes(512, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 shape, gate+up, 64 tokens"),
         Workload(moe_axes(32768, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 shape, 4096 tokens"),

@@ -9,8 +9,9 @@ quantize_nvfp4.
 
 import torch
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.formats import e2m1_decode, nvfp4_dequantize
-from kb.validators.operators.gemm_nvfp4 import random_nvfp4
+from kb.validators.operators.gemm_nvfp4 import random_nvfp4, whole_nvfp4
 from kb.validators.operators.grouped_gemm import (
     Weight,
     group_scale,
@@ -18,6 +19,7 @@ from kb.validators.operators.grouped_gemm import (
     moe_axes,
     one_expert_offsets,
     rows,
+    sparse_offsets,
     spread_offsets,
 )
 from kb.validators.operators.spec import (
@@ -96,6 +98,26 @@ def one_expert(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return _arguments(axes, dtype, generator, offsets)
 
 
+def empty_groups(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Tokens on every third expert only: empty groups at both ends and between, most others of a single token."""
+    offsets = sparse_offsets(axes["num_tokens_expanded"], axes["num_experts"], generator)
+    return _arguments(axes, dtype, generator, offsets)
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rows of x of scale 2^-6 … 2^6 behind a nominal one, the last eighth of k 16 times the rest; 16 bits only."""
+    _, *weights = normal(axes, dtype, generator)
+    x = mixed((axes["num_tokens_expanded"], axes["k"]), generator, spread=6)
+    return x.to(DTYPES[dtype]), *weights
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers on both sides, in any order the same sum; 16 bits only."""
+    offsets = spread_offsets(axes["num_tokens_expanded"], axes["num_experts"], generator)
+    x = signs((axes["num_tokens_expanded"], axes["k"]), generator).to(DTYPES[dtype])
+    return x, *whole_nvfp4(axes["num_experts"], axes["n"], axes["k"], generator), offsets
+
+
 def _axes(tokens: int, experts: int, n: int, k: int, bits: int = 16) -> dict[str, int]:
     return {**moe_axes(tokens, experts, n, k), "activation_bits": bits}
 
@@ -119,7 +141,14 @@ SPEC = Operator(
     # c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal, "one_expert": one_expert},
+    laws={
+        "normal": normal,
+        "one_expert": one_expert,
+        "empty_groups": empty_groups,
+        "mixed_scale": mixed_scale,
+        "integers": integers,
+    },
+    exact_laws=("integers",),
     workloads=(
         Workload(_axes(1, 1, 1, 16), "bfloat16"),
         Workload(_axes(0, 3, 16, 32), "bfloat16"),
@@ -128,6 +157,10 @@ SPEC = Operator(
         Workload(_axes(37, 6, 40, 96), "bfloat16", "one_expert"),
         Workload(_axes(150, 3, 136, 64), "bfloat16"),
         Workload(_axes(21, 4, 40, 128, 4), "bfloat16", note="x on an NVFP4 grid"),
+        Workload(_axes(31, 7, 33, 64), "bfloat16", "empty_groups"),
+        Workload(_axes(17, 3, 15, 96), "bfloat16", "mixed_scale"),
+        Workload(_axes(33, 5, 31, 128), "float16", "integers"),
+        Workload(_axes(15, 2, 17, 64), "bfloat16", "integers"),
         Workload(_axes(8, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 gate+up, 1 token"),
         Workload(_axes(64, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 gate+up, 8 tokens"),
         Workload(_axes(512, 256, 1024, 2048), "bfloat16", use="target", note="Qwen3.6 gate+up, 64 tokens"),
