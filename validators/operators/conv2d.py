@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as f
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -76,6 +77,59 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), axes["stride"], axes["padding"]
 
 
+def _shapes(axes: Axes) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of x, weight and bias."""
+    kernel = axes["kernel_size"]
+    return (
+        (axes["batch"], axes["height"], axes["width"], axes["in_channels"]),
+        (axes["out_channels"], kernel, kernel, axes["in_channels"]),
+        (axes["out_channels"],),
+    )
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Pixels of scale 2^-6 … 2^6 behind a nominal one, the last channels 16 times the rest."""
+    image, taps, width = _shapes(axes)
+    x, weight = mixed(image, generator, spread=6), torch.randn(taps, generator=generator) / 4
+    return (
+        x.to(DTYPES[dtype]),
+        weight.to(DTYPES[dtype]),
+        torch.randn(width, generator=generator).to(DTYPES[dtype]),
+        axes["stride"],
+        axes["padding"],
+    )
+
+
+def sparse(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Single pixels in an image of zeros, the last corner among them: most of the answer is the bias."""
+    image, taps, width = _shapes(axes)
+    keep = torch.rand(image[:3], generator=generator) < 0.1
+    keep[:, -1:, -1:] = True
+    x = torch.randn(image, generator=generator) * keep[..., None]
+    weight, bias = torch.randn(taps, generator=generator), torch.randn(width, generator=generator)
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), axes["stride"], axes["padding"]
+
+
+def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Pixels around an offset of 16, weights of both signs: large terms, small sums, edges that stand out."""
+    image, taps, width = _shapes(axes)
+    x, weight = 16 + torch.randn(image, generator=generator), torch.randn(taps, generator=generator)
+    weight = weight - weight.mean((1, 2, 3), keepdim=True)
+    return (
+        x.to(DTYPES[dtype]),
+        weight.to(DTYPES[dtype]),
+        torch.randn(width, generator=generator).to(DTYPES[dtype]),
+        axes["stride"],
+        axes["padding"],
+    )
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers: every order of summation gives the same sum."""
+    x, weight, bias = (signs(shape, generator).to(DTYPES[dtype]) for shape in _shapes(axes))
+    return x, weight, bias, axes["stride"], axes["padding"]
+
+
 def _axes(
     batch: int, size: tuple[int, int], channels: tuple[int, int], kernel: int = 3, stride: int = 1, padding: int = 1
 ) -> dict[str, int]:
@@ -119,7 +173,14 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal},
+    laws={
+        "normal": normal,
+        "mixed_scale": mixed_scale,
+        "sparse": sparse,
+        "cancelling": cancelling,
+        "integers": integers,
+    },
+    exact_laws=("integers",),
     workloads=(
         Workload(_axes(1, (1, 1), (1, 1)), "float32"),
         Workload(_axes(0, (4, 4), (16, 16)), "bfloat16", note="empty batch"),
@@ -129,6 +190,14 @@ SPEC = Operator(
         Workload(_axes(2, (6, 5), (48, 33), kernel=1, padding=0), "bfloat16", note="1 x 1"),
         Workload(_axes(1, (8, 8), (16, 16), kernel=5, padding=2), "float32"),
         Workload(_axes(1, (7, 9), (64, 130), padding=0), "bfloat16", note="no padding"),
+        Workload(_axes(2, (5, 6), (9, 17)), "float32", "mixed_scale"),
+        Workload(_axes(1, (7, 5), (33, 15)), "bfloat16", "mixed_scale"),
+        Workload(_axes(1, (9, 8), (5, 31)), "float16", "sparse"),
+        Workload(_axes(1, (6, 7), (17, 9), stride=2), "bfloat16", "sparse"),
+        Workload(_axes(1, (5, 5), (15, 17)), "float32", "cancelling"),
+        Workload(_axes(2, (4, 7), (16, 31)), "float32", "integers"),
+        Workload(_axes(1, (6, 5), (31, 33)), "bfloat16", "integers"),
+        Workload(_axes(1, (9, 7), (17, 8), kernel=3, stride=2), "float16", "integers"),
         Workload(_axes(1, (288, 288), (256, 256)), "bfloat16", use="target", note="SAM 3.1 neck and mask head, 288^2"),
         Workload(_axes(1, (144, 144), (256, 256)), "bfloat16", use="target", note="SAM 3.1 neck, 144^2"),
         Workload(_axes(1, (72, 72), (256, 256)), "bfloat16", use="target", note="SAM 3.1 neck, 72^2"),

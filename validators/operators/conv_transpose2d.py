@@ -2,6 +2,7 @@
 
 import torch
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -70,6 +71,57 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), axes["stride"]
 
 
+def _shapes(axes: Axes) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of x, weight and bias."""
+    kernel = axes["kernel_size"]
+    return (
+        (axes["batch"], axes["height"], axes["width"], axes["in_channels"]),
+        (axes["in_channels"], kernel, kernel, axes["out_channels"]),
+        (axes["out_channels"],),
+    )
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Pixels of scale 2^-6 … 2^6 behind a nominal one, the last channels 16 times the rest."""
+    image, taps, width = _shapes(axes)
+    x, weight = mixed(image, generator, spread=6), torch.randn(taps, generator=generator) / 4
+    return (
+        x.to(DTYPES[dtype]),
+        weight.to(DTYPES[dtype]),
+        torch.randn(width, generator=generator).to(DTYPES[dtype]),
+        axes["stride"],
+    )
+
+
+def sparse(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Single pixels in an image of zeros, the last corner among them: most of the answer is the bias."""
+    image, taps, width = _shapes(axes)
+    keep = torch.rand(image[:3], generator=generator) < 0.1
+    keep[:, -1:, -1:] = True
+    x = torch.randn(image, generator=generator) * keep[..., None]
+    weight, bias = torch.randn(taps, generator=generator), torch.randn(width, generator=generator)
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), axes["stride"]
+
+
+def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Pixels around an offset of 16, weights of both signs: large terms, small sums, edges that stand out."""
+    image, taps, width = _shapes(axes)
+    x, weight = 16 + torch.randn(image, generator=generator), torch.randn(taps, generator=generator)
+    weight = weight - weight.mean(0, keepdim=True)
+    return (
+        x.to(DTYPES[dtype]),
+        weight.to(DTYPES[dtype]),
+        torch.randn(width, generator=generator).to(DTYPES[dtype]),
+        axes["stride"],
+    )
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers: every order of summation gives the same sum."""
+    x, weight, bias = (signs(shape, generator).to(DTYPES[dtype]) for shape in _shapes(axes))
+    return x, weight, bias, axes["stride"]
+
+
 def _axes(
     batch: int, size: tuple[int, int], channels: tuple[int, int], kernel: int = 2, stride: int = 2
 ) -> dict[str, int]:
@@ -111,7 +163,14 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal},
+    laws={
+        "normal": normal,
+        "mixed_scale": mixed_scale,
+        "sparse": sparse,
+        "cancelling": cancelling,
+        "integers": integers,
+    },
+    exact_laws=("integers",),
     workloads=(
         Workload(_axes(1, (1, 1), (1, 1)), "float32"),
         Workload(_axes(0, (3, 3), (16, 16)), "bfloat16", note="empty batch"),
@@ -122,6 +181,14 @@ SPEC = Operator(
         Workload(_axes(1, (5, 4), (17, 9), kernel=3, stride=2), "float32", note="kernels overlap"),
         Workload(_axes(1, (4, 5), (32, 32), kernel=4, stride=2), "bfloat16", note="kernels overlap"),
         Workload(_axes(1, (3, 4), (16, 8), kernel=2, stride=3), "float32", note="gaps hold the bias alone"),
+        Workload(_axes(2, (5, 3), (17, 9)), "float32", "mixed_scale"),
+        Workload(_axes(1, (3, 4), (33, 15)), "bfloat16", "mixed_scale"),
+        Workload(_axes(1, (5, 6), (15, 31)), "float16", "sparse"),
+        Workload(_axes(1, (4, 5), (9, 17), kernel=3, stride=2), "bfloat16", "sparse"),
+        Workload(_axes(1, (3, 3), (15, 17)), "float32", "cancelling"),
+        Workload(_axes(2, (3, 5), (31, 16)), "float32", "integers"),
+        Workload(_axes(1, (4, 3), (33, 15)), "bfloat16", "integers"),
+        Workload(_axes(1, (3, 5), (17, 8), kernel=4, stride=2), "float16", "integers"),
         Workload(_axes(1, (72, 72), (1024, 512)), "bfloat16", use="target", note="SAM 3.1 neck, first of two"),
         Workload(_axes(1, (144, 144), (512, 256)), "bfloat16", use="target", note="SAM 3.1 neck, second"),
         Workload(_axes(1, (72, 72), (256, 64)), "bfloat16", use="target", note="SAM 3.1 mask decoder, first"),

@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as f
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload, itemsize
 
 
@@ -56,6 +57,47 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype])
 
 
+def _shapes(axes: Axes) -> tuple[tuple[int, ...], ...]:
+    """Return the shapes of x, weight and bias."""
+    kernel = axes["kernel_size"]
+    return (
+        (axes["batch"], axes["height"], axes["width"], axes["channels"]),
+        (kernel, kernel, axes["channels"]),
+        (axes["channels"],),
+    )
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Pixels of scale 2^-6 … 2^6 behind a nominal one, the last channels 16 times the rest."""
+    image, taps, width = _shapes(axes)
+    x, weight = mixed(image, generator, spread=6), torch.randn(taps, generator=generator) / 4
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), torch.randn(width, generator=generator).to(DTYPES[dtype])
+
+
+def sparse(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Single pixels in an image of zeros, the last corner among them: most of the answer is the bias."""
+    image, taps, width = _shapes(axes)
+    keep = torch.rand(image[:3], generator=generator) < 0.1
+    keep[:, -1:, -1:] = True
+    x = torch.randn(image, generator=generator) * keep[..., None]
+    weight, bias = torch.randn(taps, generator=generator), torch.randn(width, generator=generator)
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype])
+
+
+def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Pixels around an offset of 16, weights of both signs: large terms, small sums, edges that stand out."""
+    image, taps, width = _shapes(axes)
+    x, weight = 16 + torch.randn(image, generator=generator), torch.randn(taps, generator=generator)
+    weight = weight - weight.mean((0, 1), keepdim=True)
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), torch.randn(width, generator=generator).to(DTYPES[dtype])
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers: every order of summation gives the same sum."""
+    x, weight, bias = (signs(shape, generator).to(DTYPES[dtype]) for shape in _shapes(axes))
+    return x, weight, bias
+
+
 def _axes(batch: int, size: tuple[int, int], channels: int, kernel: int = 7) -> dict[str, int]:
     return {"batch": batch, "height": size[0], "width": size[1], "channels": channels, "kernel_size": kernel}
 
@@ -81,7 +123,14 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=150, c_out=2),
     cost=cost,
-    laws={"normal": normal},
+    laws={
+        "normal": normal,
+        "mixed_scale": mixed_scale,
+        "sparse": sparse,
+        "cancelling": cancelling,
+        "integers": integers,
+    },
+    exact_laws=("integers",),
     workloads=(
         Workload(_axes(1, (1, 1), 1), "float32"),
         Workload(_axes(0, (5, 5), 32), "bfloat16", note="empty batch"),
@@ -91,6 +140,13 @@ SPEC = Operator(
         Workload(_axes(1, (1, 11), 17), "bfloat16"),
         Workload(_axes(1, (6, 6), 17, kernel=3), "float32"),
         Workload(_axes(1, (7, 11), 40, kernel=5), "bfloat16"),
+        Workload(_axes(2, (4, 3), 17), "float32", "mixed_scale"),
+        Workload(_axes(1, (3, 5), 33), "bfloat16", "mixed_scale"),
+        Workload(_axes(1, (8, 9), 15), "float16", "sparse"),
+        Workload(_axes(1, (9, 4), 31, kernel=3), "bfloat16", "sparse"),
+        Workload(_axes(1, (5, 6), 17), "float32", "cancelling"),
+        Workload(_axes(2, (3, 4), 31), "float32", "integers"),
+        Workload(_axes(1, (5, 3), 65), "bfloat16", "integers"),
         Workload(_axes(1, (72, 72), 256), "bfloat16", use="target", note="SAM 3.1 memory encoder, ConvNeXt block"),
         Workload(_axes(8, (72, 72), 256), "bfloat16", use="target", note="SAM 3.1 memory encoder, 8 buckets"),
     ),

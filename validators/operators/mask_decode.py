@@ -2,6 +2,7 @@
 
 import torch
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload, itemsize
 
 
@@ -50,6 +51,21 @@ def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return (q - q.mean(-1, keepdim=True)).to(DTYPES[dtype]), (f + 8).to(DTYPES[dtype])
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Queries and channels of scale 2^-4 … 2^4 behind nominal ones, the last eighth 4 times the rest."""
+    batch, queries, channels, pixels = (axes[a] for a in ("batch", "num_queries", "channels", "num_pixels"))
+    q = mixed((batch, queries, channels), generator, spread=4, tail=2)
+    f = mixed((batch, channels, pixels), generator, spread=4, tail=2) / max(channels, 1) ** 0.5
+    return q.to(DTYPES[dtype]), f.to(DTYPES[dtype])
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers: every order of summation gives the same sum."""
+    batch, queries, channels, pixels = (axes[a] for a in ("batch", "num_queries", "channels", "num_pixels"))
+    q, f = signs((batch, queries, channels), generator), signs((batch, channels, pixels), generator)
+    return q.to(DTYPES[dtype]), f.to(DTYPES[dtype])
+
+
 def _axes(batch: int, num_queries: int, channels: int, num_pixels: int) -> dict[str, int]:
     return {"batch": batch, "num_queries": num_queries, "channels": channels, "num_pixels": num_pixels}
 
@@ -69,7 +85,8 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal, "cancelling": cancelling},
+    laws={"normal": normal, "cancelling": cancelling, "mixed_scale": mixed_scale, "integers": integers},
+    exact_laws=("integers",),
     workloads=(
         Workload(_axes(1, 1, 1, 1), "float32"),
         Workload(_axes(0, 3, 32, 64), "bfloat16", note="empty batch"),
@@ -79,6 +96,11 @@ SPEC = Operator(
         Workload(_axes(1, 37, 67, 257), "float32", "cancelling"),
         Workload(_axes(1, 200, 256, 304), "bfloat16"),
         Workload(_axes(1, 301, 48, 72), "bfloat16", "cancelling"),
+        Workload(_axes(2, 15, 33, 65), "float32", "mixed_scale"),
+        Workload(_axes(1, 17, 31, 129), "bfloat16", "mixed_scale"),
+        Workload(_axes(2, 17, 33, 127), "float32", "integers"),
+        Workload(_axes(1, 31, 64, 130), "bfloat16", "integers"),
+        Workload(_axes(1, 3, 129, 63), "float16", "integers"),
         Workload(_axes(1, 200, 256, 82944), "bfloat16", use="target", note="SAM 3.1 detector, 200 queries at 288^2"),
         Workload(_axes(1, 48, 32, 82944), "bfloat16", use="target", note="SAM 3.1 tracker bucket, 16 objects x 3"),
         Workload(_axes(8, 48, 32, 82944), "bfloat16", use="target", note="SAM 3.1 tracker, 8 buckets"),

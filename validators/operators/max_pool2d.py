@@ -2,6 +2,7 @@
 
 import torch
 
+from kb.validators.operators.draws import extremes
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -58,6 +59,32 @@ def special(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x, axes["kernel_size"], axes["stride"]
 
 
+def _tail(axes: Axes) -> tuple[int, int]:
+    return axes["kernel_size"], axes["stride"]
+
+
+def corners(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """The corners of the format, as ``draws.extremes`` has them: subnormals must not be taken for zeros."""
+    shape = (axes["batch"], axes["height"], axes["width"], axes["channels"])
+    return extremes(shape, dtype, generator), *_tail(axes)
+
+
+def ties(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Few different values, all negative in some channels: every window has several equal maxima."""
+    shape = (axes["batch"], axes["height"], axes["width"], axes["channels"])
+    shift = torch.randint(-4, 2, shape[-1:], generator=generator)
+    return (torch.randint(0, 3, shape, generator=generator) + shift).to(DTYPES[dtype]), *_tail(axes)
+
+
+def late_pixel(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rising along rows and columns, so that the maximum is always the last pixel of its window, or falling."""
+    shape = (axes["batch"], axes["height"], axes["width"], axes["channels"])
+    slope = 1.0 - 2 * torch.randint(0, 2, shape[-1:], generator=generator)
+    ramp = torch.arange(shape[1])[:, None] + torch.arange(shape[2])[None, :]
+    x = slope * ramp[None, :, :, None] + 0.25 * torch.rand(shape, generator=generator) - 40
+    return x.to(DTYPES[dtype]), *_tail(axes)
+
+
 def _axes(batch: int, size: tuple[int, int], channels: int, kernel: int = 2, stride: int = 2) -> dict[str, int]:
     height, width = ((s - kernel) // stride + 1 for s in size)
     sizes = {"batch": batch, "height": size[0], "width": size[1], "channels": channels}
@@ -81,7 +108,7 @@ SPEC = Operator(
     # A maximum selects one of its inputs: nothing is rounded, so the answer must be equal.
     error=ErrorModel(accumulate="float32", c_acc=0, c_out=0),
     cost=cost,
-    laws={"normal": normal, "special": special},
+    laws={"normal": normal, "special": special, "corners": corners, "ties": ties, "late_pixel": late_pixel},
     workloads=(
         Workload(_axes(1, (2, 2), 1), "float32"),
         Workload(_axes(0, (4, 4), 8), "bfloat16", note="empty batch"),
@@ -90,6 +117,11 @@ SPEC = Operator(
         Workload(_axes(3, (9, 12), 40), "float16", "special"),
         Workload(_axes(1, (6, 10), 257), "bfloat16", "special"),
         Workload(_axes(1, (7, 8), 16, kernel=3, stride=2), "float32", note="overlapping windows"),
+        Workload(_axes(1, (5, 6), 17), "float32", "corners"),
+        Workload(_axes(2, (4, 7), 31), "float16", "corners"),
+        Workload(_axes(1, (9, 5), 33), "bfloat16", "ties"),
+        Workload(_axes(2, (6, 6), 15, kernel=3, stride=1), "float32", "late_pixel"),
+        Workload(_axes(1, (3, 17), 129), "bfloat16", "late_pixel"),
         Workload(_axes(1, (72, 72), 1024), "bfloat16", use="target", note="SAM 3 neck, 72^2 to 36^2"),
         Workload(_axes(16, (72, 72), 1024), "bfloat16", use="target", note="SAM 3 neck, 16 frames"),
     ),

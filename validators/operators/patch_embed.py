@@ -2,6 +2,7 @@
 
 import torch
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload, itemsize
 
 
@@ -48,6 +49,44 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return images.to(DTYPES[dtype]), weight.to(DTYPES[dtype])
 
 
+def _shapes(axes: Axes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shapes of images and weight."""
+    side, channels = axes["patch_size"], axes["in_channels"]
+    image = (axes["batch"], channels, axes["patches_h"] * side, axes["patches_w"] * side)
+    return image, (axes["embed_dim"], channels, side, side)
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Image rows of scale 2^-6 … 2^6 behind a nominal one, the right margin 16 times the rest."""
+    image, taps = _shapes(axes)
+    images = mixed(image, generator, spread=6)
+    return images.to(DTYPES[dtype]), (torch.randn(taps, generator=generator) / 8).to(DTYPES[dtype])
+
+
+def last_pixels(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Black but for the last row and column of every patch and some whole patches: what a padded tile would drop."""
+    image, taps = _shapes(axes)
+    side = axes["patch_size"]
+    down, across = torch.arange(image[2]) % side == side - 1, torch.arange(image[3]) % side == side - 1
+    images = torch.randn(image, generator=generator) * (down[:, None] | across[None, :])
+    return images.to(DTYPES[dtype]), torch.randn(taps, generator=generator).to(DTYPES[dtype])
+
+
+def bright(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Pixels of 0 … 255, not normalised, and weights of both signs that sum to about nothing: large terms cancel."""
+    image, taps = _shapes(axes)
+    weight = torch.randn(taps, generator=generator)
+    weight = (weight - weight.mean((1, 2, 3), keepdim=True)) / 8
+    images = torch.randint(0, 256, image, generator=generator)
+    return images.to(DTYPES[dtype]), weight.to(DTYPES[dtype])
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers: every order of summation gives the same sum."""
+    images, weight = (signs(shape, generator).to(DTYPES[dtype]) for shape in _shapes(axes))
+    return images, weight
+
+
 def _axes(batch: int, grid: tuple[int, int], patch_size: int, in_channels: int, embed_dim: int) -> dict[str, int]:
     names = ("batch", "patches_h", "patches_w", "patch_size", "in_channels", "embed_dim")
     return dict(zip(names, (batch, *grid, patch_size, in_channels, embed_dim), strict=True))
@@ -72,7 +111,14 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=200, c_out=2),
     cost=cost,
-    laws={"normal": normal},
+    laws={
+        "normal": normal,
+        "mixed_scale": mixed_scale,
+        "last_pixels": last_pixels,
+        "bright": bright,
+        "integers": integers,
+    },
+    exact_laws=("integers",),
     workloads=(
         Workload(_axes(1, (1, 1), 1, 1, 1), "float32"),
         Workload(_axes(0, (2, 2), 14, 3, 32), "bfloat16", note="empty batch"),
@@ -81,6 +127,12 @@ SPEC = Operator(
         Workload(_axes(2, (9, 8), 14, 3, 136), "float16"),
         Workload(_axes(1, (3, 3), 16, 3, 64), "bfloat16"),
         Workload(_axes(1, (2, 3), 4, 5, 33), "float32"),
+        Workload(_axes(2, (2, 3), 7, 3, 17), "float32", "mixed_scale"),
+        Workload(_axes(1, (3, 2), 14, 3, 33), "bfloat16", "mixed_scale"),
+        Workload(_axes(1, (3, 4), 14, 3, 15), "float16", "last_pixels"),
+        Workload(_axes(1, (2, 2), 5, 1, 31), "float32", "bright"),
+        Workload(_axes(2, (2, 3), 14, 3, 31), "float32", "integers"),
+        Workload(_axes(1, (3, 5), 7, 3, 65), "bfloat16", "integers"),
         Workload(_axes(1, (72, 72), 14, 3, 1024), "bfloat16", use="target", note="SAM 3.1, 1008 x 1008"),
         Workload(_axes(8, (72, 72), 14, 3, 1024), "bfloat16", use="target", note="SAM 3.1, 8 frames"),
     ),

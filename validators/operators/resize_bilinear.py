@@ -2,6 +2,8 @@
 
 import torch
 
+from kb.validators.operators.draws import integers as integers_of
+from kb.validators.operators.draws import mixed
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -68,6 +70,40 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x.to(DTYPES[dtype]), axes["out_height"], axes["out_width"]
 
 
+def _finish(x: torch.Tensor, axes: Axes, dtype: str) -> Arguments:
+    return x.to(DTYPES[dtype]), axes["out_height"], axes["out_width"]
+
+
+def _shape(axes: Axes) -> tuple[int, int, int, int]:
+    return axes["batch"], axes["channels"], axes["height"], axes["width"]
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Image rows of scale 2^-6 … 2^6 behind a nominal one, the right margin 16 times the rest."""
+    return _finish(mixed(_shape(axes), generator, spread=6), axes, dtype)
+
+
+def masks(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Logits of binary masks: -20 and 20 in patches, so that every edge is as steep as can be."""
+    shape = _shape(axes)
+    rough = torch.randint(0, 2, (*shape[:2], -(-shape[2] // 3), -(-shape[3] // 3)), generator=generator)
+    x = rough.repeat_interleave(3, 2).repeat_interleave(3, 3)[:, :, : shape[2], : shape[3]]
+    return _finish(40.0 * x - 20 + torch.randn(*shape[:2], 1, 1, generator=generator), axes, dtype)
+
+
+def large(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Values near a third of the largest: the blend stays finite, a sum before weighting does not in float16."""
+    top = min(torch.finfo(DTYPES[dtype]).max / 3, 2.0**100)
+    x = top * (0.8 + 0.2 * torch.rand(_shape(axes), generator=generator))
+    sign = 1 - 2 * torch.randint(0, 2, (axes["batch"], axes["channels"], 1, 1), generator=generator)
+    return _finish(x * sign, axes, dtype)
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers; asked for where the size stays or doubles, so that weights are quarters and all is exact."""
+    return _finish(integers_of(_shape(axes), generator), axes, dtype)
+
+
 def _axes(batch: int, channels: int, size: tuple[int, int], out: tuple[int, int]) -> dict[str, int]:
     sizes = {"batch": batch, "channels": channels, "height": size[0], "width": size[1]}
     return sizes | {"out_height": out[0], "out_width": out[1]}
@@ -89,7 +125,8 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=8, c_out=2),
     cost=cost,
-    laws={"normal": normal},
+    laws={"normal": normal, "mixed_scale": mixed_scale, "masks": masks, "large": large, "integers": integers},
+    exact_laws=("integers",),
     workloads=(
         Workload(_axes(1, 1, (1, 1), (1, 1)), "float32"),
         Workload(_axes(0, 2, (4, 4), (8, 8)), "bfloat16", note="empty batch"),
@@ -99,6 +136,12 @@ SPEC = Operator(
         Workload(_axes(1, 2, (31, 17), (12, 5)), "float16", note="smaller"),
         Workload(_axes(1, 1, (6, 6), (6, 6)), "float32", note="same size: a copy"),
         Workload(_axes(2, 2, (5, 300), (9, 1100)), "bfloat16", note="more columns than a block"),
+        Workload(_axes(1, 2, (9, 17), (15, 31)), "float32", "mixed_scale"),
+        Workload(_axes(2, 1, (7, 33), (11, 17)), "bfloat16", "mixed_scale"),
+        Workload(_axes(1, 3, (8, 9), (31, 33)), "float16", "masks"),
+        Workload(_axes(1, 2, (5, 7), (9, 16)), "float16", "large"),
+        Workload(_axes(2, 2, (9, 15), (18, 30)), "float32", "integers"),
+        Workload(_axes(1, 2, (17, 8), (34, 16)), "bfloat16", "integers"),
         Workload(_axes(1, 16, (288, 288), (1080, 1920)), "bfloat16", use="target", note="SAM 3.1 masks to video size"),
         Workload(_axes(1, 16, (288, 288), (1152, 1152)), "bfloat16", use="target", note="SAM 3.1 memory encoder"),
         Workload(_axes(1, 3, (1080, 1920), (1008, 1008)), "float32", use="target", note="SAM 3.1 input frame"),

@@ -59,7 +59,9 @@ def _conv2d(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: i
 
 
 def _transposed(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: int) -> torch.Tensor:
-    return _last(f.conv_transpose2d(_planar(x), _planar(weight), bias, stride))
+    # In bfloat16 the library's own sums on a CPU are too short for the contract.
+    made = f.conv_transpose2d(_planar(x).float(), _planar(weight).float(), bias.float(), stride)
+    return _last(made).to(x.dtype)
 
 
 def _depthwise(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
