@@ -58,13 +58,23 @@ def blobs(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return (_cast((smooth > 0.5) ^ (noise[:, 0] < 0.01), dtype),)
 
 
+def _broken(mask: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Turn images over at random and break one pixel of each: where it is decides which labels are left."""
+    for image in mask:
+        for axis in (0, 1):
+            if torch.rand(1, generator=generator) < 0.5:
+                image.copy_(image.flip(axis))
+        image.view(-1)[int(torch.randint(0, image.numel(), (1,), generator=generator))] = False
+    return mask
+
+
 def snake(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """One path through every second row, joined at alternating ends: the longest way a label can have to go."""
     mask = torch.zeros(axes["batch"], axes["height"], axes["width"], dtype=torch.bool)
     mask[:, ::2] = True
     mask[:, 1::4, -1:] = True
     mask[:, 3::4, :1] = True
-    return (_cast(mask, dtype),)
+    return (_cast(_broken(mask, generator), dtype),)
 
 
 def comb(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -72,7 +82,24 @@ def comb(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     mask = torch.zeros(axes["batch"], axes["height"], axes["width"], dtype=torch.bool)
     mask[:, :, ::2] = True
     mask[:, -1:] = True
-    return (_cast(mask, dtype),)
+    return (_cast(_broken(mask, generator), dtype),)
+
+
+def checkerboard(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """A board with random extra holes: with eight neighbours its pixels touch at corners only, with four never."""
+    rows, cols = torch.arange(axes["height"])[:, None], torch.arange(axes["width"])[None, :]
+    board = (rows + cols) % 2 == 0
+    return (_cast(board & (_noise(axes, generator) > 0.2), dtype),)
+
+
+def full(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """All foreground but for a hole or two: one component, whose label is far from most of its pixels."""
+    return (_cast(_noise(axes, generator) > 2 / max(1, axes["height"] * axes["width"]), dtype),)
+
+
+def specks(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Hardly any foreground: most components are one pixel, many images are empty or nearly so."""
+    return (_cast(_noise(axes, generator) < 0.05, dtype),)
 
 
 def _axes(batch: int, height: int, width: int) -> dict[str, int]:
@@ -91,7 +118,15 @@ SPEC = Operator(
     condition=None,
     error=ErrorModel(accumulate="float32", c_acc=0, c_out=0),
     cost=cost,
-    laws={"normal": normal, "blobs": blobs, "snake": snake, "comb": comb},
+    laws={
+        "normal": normal,
+        "blobs": blobs,
+        "snake": snake,
+        "comb": comb,
+        "checkerboard": checkerboard,
+        "full": full,
+        "specks": specks,
+    },
     workloads=(
         Workload(_axes(1, 1, 1), "bool"),
         Workload(_axes(0, 5, 5), "uint8", note="empty batch"),
@@ -101,6 +136,9 @@ SPEC = Operator(
         Workload(_axes(1, 16, 16), "uint8", "snake"),
         Workload(_axes(2, 9, 13), "bool", "comb"),
         Workload(_axes(1, 24, 37), "uint8", "blobs"),
+        Workload(_axes(2, 17, 15), "bool", "checkerboard"),
+        Workload(_axes(1, 15, 33), "uint8", "full"),
+        Workload(_axes(3, 9, 17), "bool", "specks"),
         Workload(_axes(16, 288, 288), "bool", "blobs", use="target", note="SAM 3.1 hole filling, 16 objects"),
         Workload(_axes(1, 1080, 1920), "bool", "blobs", use="target", note="SAM 3.1 at video size"),
         Workload(_axes(16, 288, 288), "bool", "normal", use="target", note="worst case near percolation"),

@@ -71,6 +71,47 @@ def prefill(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return both[:, : axes["num_kv_heads"]], both[:, axes["num_kv_heads"] :], k_cache, v_cache, running
 
 
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Decoding: slots scattered, heads of scale 2^-4 … 2^4 in the new rows and in the caches."""
+    made = []
+    for one in _drawn(axes, "float32", generator):
+        size = torch.exp2(torch.randint(-4, 5, (*one.shape[:-1], 1), generator=generator).to(torch.float32))
+        made.append((one.clamp(-4, 4) * size).to(DTYPES[dtype]))
+    return (*made, slots(axes, generator))
+
+
+def special(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """NaN, infinities (where the format has them) and the largest numbers in new rows and caches: all are copied."""
+    made = _drawn(axes, dtype, generator)
+    values = [torch.nan, torch.finfo(DTYPES[dtype]).max, torch.finfo(DTYPES[dtype]).smallest_normal / 4]
+    if dtype != "float8_e4m3fn":
+        values += [torch.inf, -torch.inf]
+    table = torch.tensor(values, dtype=torch.float64).to(DTYPES[dtype])
+    for place, one in enumerate(made):
+        hit = torch.rand(one.shape, generator=generator) < 0.2
+        pick = torch.randint(0, len(values), one.shape, generator=generator)
+        # float8 has no torch.where: the choice is made in float32, which holds all of its numbers.
+        chosen = torch.where(hit, table.to(torch.float32)[pick], one.to(torch.float32))
+        made[place] = chosen.to(DTYPES[dtype])
+    return (*made, slots(axes, generator))
+
+
+def skipped(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Every token is padding: nothing but -1, and the caches must come out as they went in."""
+    return (*_drawn(axes, dtype, generator), torch.full((axes["num_tokens"],), -1))
+
+
+def page_edges(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Slots at the first and last place of every page, last pages first: a page may be written at both ends."""
+    size, count = axes["page_size"], axes["num_pages"] * axes["page_size"]
+    first = torch.arange(axes["num_pages"]).flip(0) * size
+    edges = torch.stack([first + size - 1, first], dim=1).flatten()
+    rest = torch.randperm(count, generator=generator)
+    order = torch.cat([edges, rest]).tolist()
+    distinct = torch.tensor(list(dict.fromkeys(order)), dtype=torch.int64)
+    return (*_drawn(axes, dtype, generator), distinct[: axes["num_tokens"]].clone())
+
+
 _AXES = ("num_tokens", "num_kv_heads", "head_dim", "num_pages", "page_size")
 _NEW = ("num_tokens", "num_kv_heads", "head_dim")
 _CACHE = ("num_pages", "page_size", "num_kv_heads", "head_dim")
@@ -104,7 +145,14 @@ SPEC = Operator(
     # A copy rounds nothing: no error is admitted (tiny only keeps 0/0 out of the comparison).
     error=ErrorModel(accumulate="float32", c_acc=0, c_out=0, tiny=1e-300),
     cost=cost,
-    laws={"scattered": scattered, "prefill": prefill},
+    laws={
+        "scattered": scattered,
+        "prefill": prefill,
+        "normal": normal,
+        "special": special,
+        "skipped": skipped,
+        "page_edges": page_edges,
+    },
     workloads=(
         _workload((1, 1, 1, 1, 1), "float32", "scattered"),
         _workload((0, 2, 64, 3, 16), "bfloat16", "scattered"),
@@ -112,6 +160,14 @@ SPEC = Operator(
         _workload((13, 2, 256, 2, 16), "bfloat16", "prefill"),
         _workload((6, 1, 72, 4, 3), "float16", "prefill"),
         _workload((9, 2, 128, 6, 8), "float8_e4m3fn", "scattered"),
+        _workload((5, 2, 33, 3, 7), "float32", "normal"),
+        _workload((11, 3, 17, 4, 5), "float8_e4m3fn", "normal"),
+        _workload((9, 2, 31, 3, 5), "bfloat16", "special"),
+        _workload((4, 1, 40, 2, 3), "float32", "special"),
+        _workload((6, 2, 16, 2, 5), "float8_e4m3fn", "special"),
+        _workload((3, 2, 17, 2, 3), "bfloat16", "skipped"),
+        _workload((15, 1, 24, 8, 4), "float16", "page_edges"),
+        _workload((7, 2, 9, 8, 1), "bfloat16", "page_edges"),
         _workload((64, 2, 256, 64, 16), "bfloat16", "scattered", "target", "Qwen3.6 decode, batch 64"),
         _workload(
             (8192, 2, 256, 513, 16), "bfloat16", "prefill", "target", "Qwen3.6 prefill, cache about the size written"

@@ -61,8 +61,12 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 def chain(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Boxes that each overlap only their neighbour, so that survival alternates through the whole list."""
     count = axes["num_boxes"]
-    step = torch.arange(count)[:, None] * torch.tensor([[7, 0]])
-    return _boxes(step, torch.full((count, 2), 10)), 0.1
+    step = torch.arange(count)[:, None] * torch.tensor([[7, 0]]) + torch.randint(0, 50, (1, 2), generator=generator)
+    boxes = _boxes(step, torch.full((count, 2), 10))
+    # One link is missing, anywhere: from there on the others survive.
+    if count:
+        boxes[int(torch.randint(0, count, (1,), generator=generator)), 1::2] += 500
+    return boxes, 0.1
 
 
 def degenerate(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -71,6 +75,36 @@ def degenerate(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     corners = 10 * torch.randint(0, 5, (count, 2), generator=generator)
     sides = torch.where(torch.rand(count, 1, generator=generator) < 0.2, 0, 20).expand(count, 2)
     return _boxes(corners, sides), 0.5
+
+
+def crowded(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Boxes of two sizes around few centres: nearly all go, and the last survivor comes late."""
+    count = axes["num_boxes"]
+    corners = torch.randint(0, 40, (count, 2), generator=generator)
+    sides = torch.where(torch.rand(count, 1, generator=generator) < 0.5, 64, 48).expand(count, 2)
+    boxes = _boxes(corners, sides)
+    boxes[-1:] += 500
+    return boxes, 0.7
+
+
+def nested(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Boxes inside boxes, the small ones first or last: intersection over the smaller area is 1, over the union not."""
+    count = axes["num_boxes"]
+    size = torch.randint(1, 30, (count, 1), generator=generator).sort(0).values
+    if torch.rand(1, generator=generator) < 0.5:
+        size = size.flip(0)
+    home = 200 * torch.randint(0, 4, (count, 2), generator=generator)
+    return _boxes(home + 60 - 2 * size, 4 * size.expand(count, 2)), 0.3
+
+
+def apart(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Boxes that touch at their edges at most: all stay, whatever the threshold."""
+    count = axes["num_boxes"]
+    place = torch.randperm(max(count, 1), generator=generator)[:count]
+    side = int(max(count, 1) ** 0.5) + 1
+    size = int(torch.randint(2, 20, (1,), generator=generator))
+    corners = torch.stack([place % side, place // side], dim=1) * size
+    return _boxes(corners, torch.full((count, 2), size)), 0.1
 
 
 def _axes(num_boxes: int) -> dict[str, int]:
@@ -92,7 +126,14 @@ SPEC = Operator(
     condition=None,
     error=ErrorModel(accumulate="float32", c_acc=0, c_out=0),
     cost=cost,
-    laws={"normal": normal, "chain": chain, "degenerate": degenerate},
+    laws={
+        "normal": normal,
+        "chain": chain,
+        "degenerate": degenerate,
+        "crowded": crowded,
+        "nested": nested,
+        "apart": apart,
+    },
     workloads=(
         Workload(_axes(0), "float32", note="no boxes"),
         Workload(_axes(1), "float32"),
@@ -102,6 +143,10 @@ SPEC = Operator(
         Workload(_axes(137), "float32", "degenerate"),
         Workload(_axes(200), "float32"),
         Workload(_axes(300), "float32"),
+        Workload(_axes(65), "float32", "crowded"),
+        Workload(_axes(129), "float32", "nested"),
+        Workload(_axes(63), "float32", "nested"),
+        Workload(_axes(127), "float32", "apart"),
         Workload(_axes(200), "float32", use="target", note="SAM 3.1 detector queries"),
         Workload(_axes(1024), "float32", use="target", note="SAM automatic masks, 32 x 32 points"),
         Workload(_axes(4096), "float32", use="target", note="dense proposals"),

@@ -1,7 +1,10 @@
 """ROI align: bilinear samples of a feature map, averaged in a grid of bins for every box."""
 
+from typing import cast
+
 import torch
 
+from kb.validators.operators.draws import mixed
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -102,6 +105,44 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return x.to(DTYPES[dtype]), rois, scale, pooled, ratio
 
 
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Map rows of scale 2^-4 … 2^4 behind a nominal one, the last channels 4 times the rest; boxes as in ``normal``."""
+    _, *rest = normal(axes, dtype, generator)
+    shape = (axes["batch"], axes["height"], axes["width"], axes["channels"])
+    return mixed(shape, generator, spread=4, tail=2).to(DTYPES[dtype]), *rest
+
+
+def outside(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Boxes beside the map, in whole or in part, or far larger than it: samples beyond the border count as zero."""
+    x, rois, scale, pooled, ratio = cast(
+        tuple[torch.Tensor, torch.Tensor, float, int, int], normal(axes, dtype, generator)
+    )
+    size = (axes["width"], axes["height"])
+    for index in range(axes["num_rois"]):
+        kind = index % 3
+        for side in (0, 1):
+            place = 1 + side
+            extent = float(rois[index, 3 + side] - rois[index, place])
+            shift = 8 * size[side] / scale
+            if kind == 0:  # wholly outside, left or right
+                rois[index, place] += shift if torch.rand(1, generator=generator) < 0.5 else -shift - extent
+            elif kind == 1:  # eight times the map: most bins see nothing, some a little
+                extent = 8 * pooled * (size[side] // pooled + 1) / scale
+                rois[index, place] -= 4 * size[side] / scale
+            rois[index, 3 + side] = rois[index, place] + extent
+    return x, rois, scale, pooled, ratio
+
+
+def plateaus(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """A map of constant channels with one bright pixel each: bins are the constant, or tell where the pixel lies."""
+    _, *rest = normal(axes, dtype, generator)
+    batch, height, width, channels = (axes[name] for name in ("batch", "height", "width", "channels"))
+    x = torch.randn(1, 1, 1, channels, generator=generator).expand(batch, height, width, channels).clone()
+    at = torch.randint(0, height * width, (batch, channels), generator=generator)
+    x.view(batch, -1, channels).scatter_(1, at[:, None, :], 8.0)
+    return x.to(DTYPES[dtype]), *rest
+
+
 def _axes(
     batch: int, size: tuple[int, int], channels: int, rois: int, pooled: int = 7, ratio: int = 2
 ) -> dict[str, int]:
@@ -127,7 +168,7 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=8, c_out=2),
     cost=cost,
-    laws={"normal": normal},
+    laws={"normal": normal, "mixed_scale": mixed_scale, "outside": outside, "plateaus": plateaus},
     workloads=(
         Workload(_axes(1, (1, 1), 1, 1, pooled=1), "float32"),
         Workload(_axes(1, (6, 6), 16, 0), "bfloat16", note="no boxes"),
@@ -136,6 +177,11 @@ SPEC = Operator(
         Workload(_axes(3, (5, 17), 40, 3, pooled=3), "float16"),
         Workload(_axes(1, (8, 8), 33, 2, pooled=3, ratio=3), "float32"),
         Workload(_axes(2, (10, 6), 24, 2, pooled=4, ratio=1), "bfloat16"),
+        Workload(_axes(1, (9, 17), 15, 3, pooled=3), "float32", "mixed_scale"),
+        Workload(_axes(2, (7, 5), 33, 2, pooled=2), "bfloat16", "mixed_scale"),
+        Workload(_axes(2, (5, 7), 17, 6, pooled=3), "float32", "outside"),
+        Workload(_axes(1, (9, 6), 31, 5, pooled=2), "bfloat16", "outside"),
+        Workload(_axes(2, (6, 9), 17, 3, pooled=3), "float16", "plateaus"),
         Workload(_axes(1, (72, 72), 256, 16), "bfloat16", use="target", note="SAM 3.1 box prompts, batch 16"),
         Workload(_axes(1, (72, 72), 256, 512), "float16", use="target", note="many boxes"),
     ),

@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -91,6 +92,48 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return q.contiguous(), k.contiguous(), table, positions
 
 
+def _finish(q: torch.Tensor, k: torch.Tensor, axes: Axes, dtype: str, positions: torch.Tensor) -> Arguments:
+    return q.to(DTYPES[dtype]), k.to(DTYPES[dtype]), cos_sin_table(axes), positions
+
+
+def _shapes(axes: Axes) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    tokens, dim = axes["num_tokens"], axes["head_dim"]
+    return (tokens, axes["num_heads"], dim), (tokens, axes["num_kv_heads"], dim)
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Heads of scale 2^-6 … 2^6 behind a nominal one; the last channels, rotated or not, are 16 times the rest."""
+    q, k = (mixed(shape, generator, spread=6) for shape in _shapes(axes))
+    positions = torch.randint(0, axes["max_position"], (axes["num_tokens"],), generator=generator)
+    return _finish(q, k, axes, dtype, positions)
+
+
+def edge_positions(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Positions 0 (no rotation at all), the last one and its neighbour, many of them repeated."""
+    q, k = (torch.randn(shape, generator=generator) for shape in _shapes(axes))
+    last = axes["max_position"] - 1
+    edges = torch.tensor([0, min(1, last), max(last - 1, 0), last])
+    return _finish(q, k, axes, dtype, edges[torch.randint(0, 4, (axes["num_tokens"],), generator=generator)])
+
+
+def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """The two halves are such that x1 cos is nearly x2 sin, or x2 cos nearly -x1 sin: the products must not round."""
+    positions = torch.randint(0, axes["max_position"], (axes["num_tokens"],), generator=generator)
+    half = axes["rotary_dim"] // 2
+    angles = cos_sin_table(axes)[positions][:, None, :]
+    cos, sin = angles[..., :half], angles[..., half:]
+    made = []
+    for shape in _shapes(axes):
+        x = torch.randn(shape, generator=generator)
+        length = 1 + torch.rand(*shape[:2], half, generator=generator)
+        # Turned onto an axis: one of the two results is all rounding.
+        onto = torch.randint(0, 2, (*shape[:2], half), generator=generator).to(torch.float32)
+        x[..., :half] = length * (onto * cos + (1 - onto) * sin)
+        x[..., half : 2 * half] = length * ((1 - onto) * cos - onto * sin)
+        made.append(x)
+    return _finish(made[0], made[1], axes, dtype, positions)
+
+
 _AXES = ("num_tokens", "num_heads", "num_kv_heads", "head_dim", "rotary_dim", "max_position")
 
 
@@ -124,7 +167,13 @@ SPEC = Operator(
     # where they cancel. c_out = 2 admits a store that truncates, as Triton's interpreter does for bfloat16.
     error=ErrorModel(accumulate="float32", c_acc=8, c_out=2),
     cost=cost,
-    laws={"normal": normal, "fused_qkv": fused_qkv},
+    laws={
+        "normal": normal,
+        "fused_qkv": fused_qkv,
+        "mixed_scale": mixed_scale,
+        "edge_positions": edge_positions,
+        "cancelling": cancelling,
+    },
     workloads=(
         _workload((1, 1, 1, 2, 2, 1), "float32"),
         _workload((0, 4, 2, 64, 64, 16), "bfloat16"),
@@ -132,6 +181,12 @@ SPEC = Operator(
         _workload((3, 16, 2, 256, 64, 4096), "bfloat16", "fused_qkv"),
         _workload((7, 5, 3, 64, 64, 300), "float16", "fused_qkv"),
         _workload((2, 4, 4, 80, 40, 1000), "bfloat16"),
+        _workload((5, 3, 2, 33, 16, 129), "float32", "mixed_scale"),
+        _workload((3, 4, 1, 65, 32, 1000), "bfloat16", "mixed_scale"),
+        _workload((9, 3, 1, 32, 32, 17), "float16", "edge_positions"),
+        _workload((7, 2, 2, 40, 24, 4097), "float32", "edge_positions"),
+        _workload((4, 3, 2, 48, 48, 513), "float32", "cancelling"),
+        _workload((5, 2, 1, 64, 32, 257), "bfloat16", "cancelling"),
         _workload((1, 16, 2, 256, 64, 262144), "bfloat16", "fused_qkv", "target", "Qwen3.6 decode"),
         _workload((64, 16, 2, 256, 64, 262144), "bfloat16", "fused_qkv", "target", "Qwen3.6 decode, batch 64"),
         _workload((4096, 16, 2, 256, 64, 262144), "bfloat16", "fused_qkv", "target", "Qwen3.6 prefill"),

@@ -4,6 +4,7 @@ from typing import cast
 
 import torch
 
+from kb.validators.operators.draws import mixed, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -86,6 +87,39 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return q.contiguous(), k.contiguous(), table, width
 
 
+def _finish(q: torch.Tensor, k: torch.Tensor, axes: Axes, dtype: str) -> Arguments:
+    return q.to(DTYPES[dtype]), k.to(DTYPES[dtype]), table_of(axes), axes["width"]
+
+
+def _shape(axes: Axes) -> tuple[int, ...]:
+    return axes["batch_size"], axes["height"] * axes["width"], axes["num_heads"], axes["head_dim"]
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Heads of scale 2^-6 … 2^6 behind a nominal one, the last channels 16 times the rest."""
+    q, k = (mixed(_shape(axes), generator, spread=6) for _ in range(2))
+    return _finish(q, k, axes, dtype)
+
+
+def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Constant, sorted, paired and nearly empty heads, as ``draws.structured`` has them: only the angles differ."""
+    q, k = (structured(_shape(axes), generator) for _ in range(2))
+    return _finish(q, k, axes, dtype)
+
+
+def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Pairs that turn onto one of their axes: the other result is the difference of two equal products."""
+    made = []
+    turn = _angles(table_of(axes), axes["width"], axes["height"] * axes["width"])[None, :, None, :]
+    for _ in range(2):
+        shape = (*_shape(axes)[:3], axes["head_dim"] // 2)
+        length = 1 + torch.rand(shape, generator=generator, dtype=torch.float64)
+        onto = torch.randint(0, 4, shape, generator=generator)
+        target = torch.tensor([1, 1j, -1, -1j], dtype=torch.complex128)[onto]
+        made.append(torch.view_as_real(length * target * turn.conj()).flatten(-2))
+    return _finish(made[0], made[1], axes, dtype)
+
+
 _AXES = ("batch_size", "height", "width", "num_heads", "head_dim")
 _SHAPE = ("batch_size", "height*width", "num_heads", "head_dim")
 
@@ -116,7 +150,13 @@ SPEC = Operator(
     # As rope: at most (sqrt(2) + 1) u S. c_out = 2 admits a store that truncates, as Triton's interpreter does.
     error=ErrorModel(accumulate="float32", c_acc=8, c_out=2),
     cost=cost,
-    laws={"normal": normal, "fused_qkv": fused_qkv},
+    laws={
+        "normal": normal,
+        "fused_qkv": fused_qkv,
+        "mixed_scale": mixed_scale,
+        "structure": structure,
+        "cancelling": cancelling,
+    },
     workloads=(
         _workload((1, 1, 1, 1, 4), "float32"),
         _workload((0, 4, 4, 2, 32), "bfloat16"),
@@ -124,6 +164,12 @@ SPEC = Operator(
         _workload((1, 7, 4, 16, 64), "bfloat16", "fused_qkv"),
         _workload((3, 2, 6, 1, 256), "float16", "fused_qkv"),
         _workload((2, 5, 3, 2, 72), "bfloat16"),
+        _workload((2, 3, 5, 2, 36), "float32", "mixed_scale"),
+        _workload((1, 5, 3, 3, 32), "bfloat16", "mixed_scale"),
+        _workload((1, 4, 9, 3, 20), "float16", "structure"),
+        _workload((2, 2, 17, 1, 16), "bfloat16", "structure"),
+        _workload((1, 5, 7, 3, 64), "float32", "cancelling"),
+        _workload((1, 3, 4, 2, 40), "bfloat16", "cancelling"),
         _workload((1, 72, 72, 16, 64), "bfloat16", "fused_qkv", "target", "SAM 3.1 global attention"),
         _workload((9, 24, 24, 16, 64), "bfloat16", "fused_qkv", "target", "SAM 3.1 window attention"),
         _workload((1, 72, 72, 1, 256), "bfloat16", "normal", "target", "SAM 3 memory attention"),

@@ -68,6 +68,34 @@ def prefill(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     return q, k, v, table, positions, k_cache, v_cache, slot_mapping
 
 
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``scattered``, with heads of scale 2^-4 … 2^4 in new rows and caches, everything contiguous."""
+    q, k, table, positions = rope.mixed_scale(axes, dtype, generator)
+    _, v, k_cache, v_cache, slot_mapping = kv_append.normal(axes, dtype, generator)
+    return q, k, v, table, positions, k_cache, v_cache, slot_mapping
+
+
+def edges(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """First and last positions of the table, first and last slots of every page."""
+    q, k, table, positions = rope.edge_positions(axes, dtype, generator)
+    _, v, k_cache, v_cache, slot_mapping = kv_append.page_edges(axes, dtype, generator)
+    return q, k, v, table, positions, k_cache, v_cache, slot_mapping
+
+
+def cancelling(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Pairs that turn onto one of their axes, so that products which are rounded before their sum show."""
+    q, k, table, positions = rope.cancelling(axes, dtype, generator)
+    _, v, k_cache, v_cache, slot_mapping = kv_append.scattered(axes, dtype, generator)
+    return q, k, v, table, positions, k_cache, v_cache, slot_mapping
+
+
+def skipped(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Every token is padding: q is rotated all the same, the caches come out as they went in."""
+    q, k, table, positions = rope.fused_qkv(axes, dtype, generator)
+    _, v, k_cache, v_cache, slot_mapping = kv_append.skipped(axes, dtype, generator)
+    return q, k, v, table, positions, k_cache, v_cache, slot_mapping
+
+
 _AXES = (
     "num_tokens",
     "num_heads",
@@ -115,7 +143,14 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=8, c_out=2),  # as rope
     cost=cost,
-    laws={"scattered": scattered, "prefill": prefill},
+    laws={
+        "scattered": scattered,
+        "prefill": prefill,
+        "normal": normal,
+        "edges": edges,
+        "cancelling": cancelling,
+        "skipped": skipped,
+    },
     workloads=(
         _workload((1, 1, 1, 2, 2, 1, 1, 1), "float32", "scattered"),
         _workload((0, 4, 2, 64, 64, 16, 2, 8), "bfloat16", "scattered"),
@@ -123,6 +158,11 @@ SPEC = Operator(
         _workload((13, 16, 2, 256, 64, 4096, 2, 16), "bfloat16", "prefill"),
         _workload((6, 4, 2, 64, 64, 300, 4, 4), "float16", "scattered"),
         _workload((9, 5, 5, 80, 40, 50, 3, 7), "bfloat16", "prefill"),
+        _workload((5, 3, 2, 33, 16, 129, 3, 7), "float32", "normal"),
+        _workload((9, 2, 1, 32, 32, 17, 4, 5), "float16", "edges"),
+        _workload((4, 3, 2, 48, 48, 513, 2, 3), "float32", "cancelling"),
+        _workload((5, 2, 1, 64, 32, 257, 3, 2), "bfloat16", "cancelling"),
+        _workload((3, 4, 2, 17, 8, 40, 2, 3), "bfloat16", "skipped"),
         _workload((64, 16, 2, 256, 64, 262144, 64, 16), "bfloat16", "scattered", "target", "Qwen3.6 decode, batch 64"),
         _workload((4096, 16, 2, 256, 64, 262144, 257, 16), "bfloat16", "prefill", "target", "Qwen3.6 prefill"),
     ),

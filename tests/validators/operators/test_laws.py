@@ -84,18 +84,14 @@ def test_costs_are_positive_and_targets_are_named(name: str) -> None:
         assert set(workload.axes) == set(spec.axes)
         cost = spec.cost(workload.axes, workload.dtype)
         assert cost.essential_bytes >= 0
-        if 0 not in workload.axes.values():
-            assert cost.essential_bytes > 0
-            assert cost.flops > 0 or name == "kv_append" or not any(one.numel() for one in answer(spec, workload))
+        assert cost.flops >= 0
         if workload.use == "target":
             assert workload.note
+            assert cost.essential_bytes > 0
+            assert cost.flops > 0 or name == "kv_append", "only a copy computes nothing"
     assert any(w.use == "target" for w in spec.workloads)
     assert spec.baselines
     assert spec.source
-
-
-def answer(spec: Operator, workload: Workload) -> tuple[torch.Tensor, ...]:
-    return spec.reference(*drawn(spec, workload, seed=1)) if workload.use == "awkward" else ()
 
 
 @pytest.mark.parametrize(("name", "workload"), LAWS)

@@ -110,7 +110,7 @@ def test_inputs_rounded_one_precision_lower_are_refused(name: str) -> None:
 @pytest.mark.parametrize("name", FAMILY)
 def test_handing_back_an_input_is_refused(name: str) -> None:
     spec = operators.load(name)
-    for workload in workloads(name):
+    for workload in (w for w in workloads(name) if w.law != "skipped"):
         arguments = draw(spec, workload)
         expected = spec.reference(*arguments)
         given = tensors(arguments)
