@@ -54,7 +54,7 @@ def _add_splits(part_ptr, y_ptr, size, SPLITS: tl.constexpr, BLOCK: tl.constexpr
 
 @functools.cache
 def _deep(device: torch.device) -> int:
-    """Return the stages of 32 KB that fit: four, or three in the 99 KB of consumer parts."""
+    """Return the stages of 24 KB that fit: four, or three in the 99 KB of consumer parts."""
     return 3 if torch.cuda.get_device_capability(device) in ((8, 6), (8, 9), (12, 0), (12, 1)) else 4
 
 
@@ -62,8 +62,9 @@ def _tile(m: int, device: torch.device) -> tuple[int, int, int, int, int]:
     """Return BLOCK_M, BLOCK_N, BLOCK_K, warps and stages."""
     if m <= 64:
         return max(16, triton.next_power_of_2(m)), 64, 128, 4, 6
-    # Partial and running sum are 64 registers each for the 256 threads; a wider tile would spill.
-    return 128, 128, 128, 8, _deep(device) if device.type == "cuda" else 1
+    # Partial and running sum take 64 registers each of 128 threads, and two CTAs a multiprocessor take turns: the
+    # additions of one run under the products of the other. 256 x 128 would spill.
+    return 128, 64, 128, 4, _deep(device) if device.type == "cuda" else 1
 
 
 def run(a: torch.Tensor, b: torch.Tensor, a_scale: torch.Tensor, b_scale: torch.Tensor) -> torch.Tensor:
