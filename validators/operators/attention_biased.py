@@ -2,6 +2,7 @@
 
 import torch
 
+from kb.validators.operators import attention_draws
 from kb.validators.operators.attention_prefill import C_ACC, C_OUT, Bias, attend, attention_condition, over_heads
 from kb.validators.operators.spec import (
     DTYPES,
@@ -65,6 +66,16 @@ def _draw(axes: Axes, dtype: str, generator: torch.Generator) -> list[torch.Tens
 
 def _pairs(axes: Axes) -> tuple[int, ...]:
     return axes["batch_size"], axes["num_heads"], axes["q_len"], axes["kv_len"]
+
+
+def _plain(axes: Axes, generator: torch.Generator) -> attention_draws.Operands:
+    q, k, v = _draw(axes, "float32", generator)
+    return q, k, v
+
+
+def _finish(qkv: attention_draws.Operands, axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    bias = 2 * torch.randn(_pairs(axes), generator=generator)
+    return *(one.to(DTYPES[dtype]) for one in qkv), bias.to(DTYPES[dtype]), axes["head_dim"] ** -0.5
 
 
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -132,7 +143,13 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=C_ACC, c_out=C_OUT),
     cost=cost,
-    laws={"normal": normal, "log_box": log_box, "masked": masked, "strided": strided},
+    laws={
+        "normal": normal,
+        "log_box": log_box,
+        "masked": masked,
+        "strided": strided,
+        **attention_draws.laws(_plain, _finish),
+    },
     workloads=(
         _case((1, 1, 1, 1, 16), "float32"),
         _case((0, 3, 5, 2, 32), "bfloat16"),
@@ -140,6 +157,12 @@ SPEC = Operator(
         _case((2, 13, 83, 1, 64), "float32", law="masked"),
         _case((1, 21, 301, 2, 32), "float16", law="strided"),
         _case((1, 9, 40, 1, 48), "bfloat16", law="masked"),
+        _case((1, 17, 33, 2, 64), "float32", law="offset_logits"),
+        _case((1, 15, 31, 2, 32), "bfloat16", law="offset_logits"),
+        _case((1, 31, 129, 1, 32), "float16", law="late_keys"),
+        _case((1, 17, 127, 2, 16), "float32", law="flat"),
+        _case((1, 9, 33, 2, 64), "bfloat16", law="mixed_scale"),
+        _case((2, 16, 17, 2, 32), "float32", law="mixed_scale"),
         _case((1, 201, 5184, 8, 32), "bfloat16", law="log_box", use="target", note="SAM 3.1 detector decoder"),
         _case((8, 201, 5184, 8, 32), "bfloat16", law="log_box", use="target", note="SAM 3.1, eight images"),
     ),

@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import torch
 
+from kb.validators.operators import attention_draws
 from kb.validators.operators.spec import (
     DTYPES,
     UNIT_ROUNDOFF,
@@ -164,16 +165,22 @@ def _draw(axes: Axes, generator: torch.Generator, *, sharp: float) -> tuple[torc
     return q, k, v * torch.exp2(torch.randint(-2, 3, v.shape[:3], generator=generator).float())[..., None]
 
 
+def _plain(axes: Axes, generator: torch.Generator) -> attention_draws.Operands:
+    return _draw(axes, generator, sharp=1.5)
+
+
+def _finish(qkv: attention_draws.Operands, axes: Axes, dtype: str, _: torch.Generator) -> Arguments:
+    return *(one.to(DTYPES[dtype]) for one in qkv), axes["head_dim"] ** -0.5, axes["causal"]
+
+
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Logits of standard deviation 1.5, values of scale 2^-2 … 2^2."""
-    q, k, v = (one.to(DTYPES[dtype]) for one in _draw(axes, generator, sharp=1.5))
-    return q, k, v, axes["head_dim"] ** -0.5, axes["causal"]
+    return _finish(_plain(axes, generator), axes, dtype, generator)
 
 
 def peaked(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Logits of standard deviation 10: nearly one-hot rows, the running maximum changes often."""
-    q, k, v = (one.to(DTYPES[dtype]) for one in _draw(axes, generator, sharp=10))
-    return q, k, v, axes["head_dim"] ** -0.5, axes["causal"]
+    return _finish(_draw(axes, generator, sharp=10), axes, dtype, generator)
 
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -211,7 +218,7 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=C_ACC, c_out=C_OUT),
     cost=cost,
-    laws={"normal": normal, "peaked": peaked, "strided": strided},
+    laws={"normal": normal, "peaked": peaked, "strided": strided, **attention_draws.laws(_plain, _finish)},
     workloads=(
         _case((1, 1, 1, 1, 1, 16, 1), "float32"),
         _case((0, 5, 5, 2, 1, 16, 1), "bfloat16"),
@@ -221,6 +228,13 @@ SPEC = Operator(
         _case((1, 70, 131, 2, 2, 72, 0), "bfloat16", law="strided", note="head_dim of a vision tower"),
         _case((1, 33, 40, 2, 1, 256, 1), "bfloat16", law="peaked"),
         _case((1, 130, 150, 1, 1, 64, 0), "float32", law="peaked"),
+        _case((1, 17, 33, 2, 1, 64, 1), "float32", law="offset_logits"),
+        _case((1, 15, 31, 2, 2, 32, 0), "bfloat16", law="offset_logits"),
+        _case((1, 31, 129, 1, 1, 32, 0), "float16", law="late_keys"),
+        _case((1, 33, 65, 2, 1, 16, 1), "bfloat16", law="late_keys"),
+        _case((1, 17, 127, 1, 1, 32, 1), "float32", law="flat"),
+        _case((1, 9, 33, 2, 1, 64, 0), "bfloat16", law="mixed_scale"),
+        _case((2, 16, 17, 2, 2, 32, 1), "float32", law="mixed_scale"),
         _case((1, 4096, 4096, 16, 2, 256, 1), "bfloat16", use="target", note="Qwen3.6 prefill"),
         _case((1, 512, 8192, 16, 2, 256, 1), "bfloat16", use="target", note="Qwen3.6 chunked prefill"),
         _case((1, 5184, 5184, 16, 16, 64, 0), "bfloat16", use="target", note="SAM 3.1 global attention"),

@@ -4,9 +4,11 @@ The contract lets a kernel round the rotated q and k to their own dtype, as mode
 """
 
 import math
+from typing import cast
 
 import torch
 
+from kb.validators.operators import attention_draws
 from kb.validators.operators.attention_prefill import C_ACC, C_OUT, attend, attention_condition, over_heads
 from kb.validators.operators.spec import (
     DTYPES,
@@ -88,6 +90,23 @@ def _draw(axes: Axes, dtype: str, generator: torch.Generator, *, sharp: float, p
     return q, k, v, angle.cos(), angle.sin(), axes["head_dim"] ** -0.5
 
 
+def _plain(axes: Axes, generator: torch.Generator) -> attention_draws.Operands:
+    q, k, v, *_ = _draw(axes, "float32", generator, sharp=1.5, pad=0)
+    return cast(attention_draws.Operands, (q, k, v))
+
+
+def _finish(qkv: attention_draws.Operands, axes: Axes, dtype: str, _: torch.Generator) -> Arguments:
+    angle = angles(axes["window_tokens"], axes["half_dim"])
+    return *(one.to(DTYPES[dtype]) for one in qkv), angle.cos(), angle.sin(), axes["head_dim"] ** -0.5
+
+
+def turned(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``normal``, with angles of no window: random ones of -10 … 10, so that a table of the usual ones is wrong."""
+    q, k, v, *_, scale = _draw(axes, dtype, generator, sharp=1.5, pad=0)
+    angle = 20 * torch.rand(axes["window_tokens"], axes["half_dim"], generator=generator) - 10
+    return q, k, v, angle.cos(), angle.sin(), scale
+
+
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Logits of standard deviation 1.5, values of scale 2^-2 … 2^2, angles of a square window."""
     return _draw(axes, dtype, generator, sharp=1.5, pad=0)
@@ -132,7 +151,13 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=C_ACC, c_out=C_OUT),
     cost=cost,
-    laws={"normal": normal, "peaked": peaked, "strided": strided},
+    laws={
+        "normal": normal,
+        "peaked": peaked,
+        "strided": strided,
+        "turned": turned,
+        **attention_draws.laws(_plain, _finish),
+    },
     workloads=(
         _case((1, 1, 1, 2), "float32"),
         _case((0, 9, 2, 32), "bfloat16"),
@@ -140,6 +165,12 @@ SPEC = Operator(
         _case((1, 130, 1, 32), "float32", law="peaked"),
         _case((3, 25, 2, 40), "float16", law="strided"),
         _case((1, 144, 1, 64), "bfloat16", law="strided"),
+        _case((2, 17, 2, 32), "float32", law="turned"),
+        _case((1, 31, 1, 64), "bfloat16", law="turned"),
+        _case((1, 33, 2, 32), "float32", law="offset_logits"),
+        _case((2, 65, 1, 16), "float16", law="late_keys"),
+        _case((1, 127, 1, 32), "float32", law="flat"),
+        _case((1, 15, 2, 64), "bfloat16", law="mixed_scale"),
         _case((9, 576, 16, 64), "bfloat16", use="target", note="SAM 3.1 image encoder, one image"),
         _case((72, 576, 16, 64), "bfloat16", use="target", note="SAM 3.1 image encoder, eight images"),
     ),

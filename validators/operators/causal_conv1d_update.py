@@ -1,7 +1,10 @@
 """One step of a causal depthwise convolution per channel, with the last inputs kept as state."""
 
+from typing import cast
+
 import torch
 
+from kb.validators.operators.draws import mixed, signs
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -70,9 +73,32 @@ def linear(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Draw x as the first part of a wider projection."""
-    x, state, weight, silu = _draw(axes, dtype, generator, 1)
-    assert isinstance(x, torch.Tensor)
-    return torch.cat([x, x], 1)[:, : x.shape[1]], state, weight, silu
+    x, *rest = cast(tuple[torch.Tensor, ...], _draw(axes, dtype, generator, 1))
+    return torch.cat([x, x], 1)[:, : x.shape[1]], *rest
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Sequences of scale 2^-8 … 2^8 behind a nominal one, the last channels 16 times the rest; with silu."""
+    seqs, channels, kind = axes["num_seqs"], axes["num_channels"], DTYPES[dtype]
+    x = mixed((seqs, channels), generator)
+    state = mixed((seqs, axes["state_len"], channels), generator)
+    weight = 0.7 * torch.randn(channels, axes["width"], generator=generator)
+    return x.to(kind), state.to(kind), weight.to(kind), 1
+
+
+def saturated(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Sums of deviation 60: silu is x or nothing, and its exp overflows; the oldest input weighs most."""
+    x, state, *rest = cast(tuple[torch.Tensor, ...], _draw(axes, dtype, generator, 1))
+    state[:, :1] = (60 * torch.randn(state[:, :1].shape, generator=generator)).to(state.dtype)
+    return x, state, *rest
+
+
+def integers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Small integers without silu: every order of summation gives the same sum."""
+    seqs, channels, kind = axes["num_seqs"], axes["num_channels"], DTYPES[dtype]
+    shapes = ((seqs, channels), (seqs, axes["state_len"], channels), (channels, axes["width"]))
+    x, state, weight = (signs(shape, generator).to(kind) for shape in shapes)
+    return x, state, weight, 0
 
 
 AXES = ("num_seqs", "num_channels", "width", "state_len")
@@ -104,7 +130,15 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=32, c_out=2),
     cost=cost,
-    laws={"normal": normal, "linear": linear, "strided": strided},
+    laws={
+        "normal": normal,
+        "linear": linear,
+        "strided": strided,
+        "mixed_scale": mixed_scale,
+        "saturated": saturated,
+        "integers": integers,
+    },
+    exact_laws=("integers",),
     workloads=(
         _case((1, 1, 2), "float32"),
         _case((0, 64, 4), "bfloat16"),
@@ -112,6 +146,12 @@ SPEC = Operator(
         _case((7, 129, 4), "float32", law="linear"),
         _case((2, 1024, 4), "float16", law="strided"),
         _case((5, 37, 3), "bfloat16", law="strided"),
+        _case((5, 33, 4), "float32", law="mixed_scale"),
+        _case((3, 129, 4), "bfloat16", law="mixed_scale"),
+        _case((4, 65, 4), "float32", law="saturated"),
+        _case((2, 31, 4), "float16", law="saturated"),
+        _case((3, 127, 4), "float32", law="integers"),
+        _case((5, 17, 2), "bfloat16", law="integers"),
         _case((1, 8192, 4), "bfloat16", use="target", note="Qwen3.6 decode"),
         _case((64, 8192, 4), "bfloat16", use="target", note="Qwen3.6 decode"),
         _case((256, 8192, 4), "bfloat16", use="target", note="Qwen3.6 decode"),

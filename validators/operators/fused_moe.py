@@ -133,7 +133,11 @@ def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments
 def moe_axes(tokens: int, hidden: int, inner: int, experts: int, top_k: int) -> dict[str, int]:
     """Return the axes of an MoE block."""
     return {
-        "num_tokens": tokens, "hidden_size": hidden, "intermediate_size": inner, "num_experts": experts, "top_k": top_k
+        "num_tokens": tokens,
+        "hidden_size": hidden,
+        "intermediate_size": inner,
+        "num_experts": experts,
+        "top_k": top_k,
     }
 
 

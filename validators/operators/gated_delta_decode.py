@@ -2,9 +2,20 @@
 
 import torch
 
-from kb.validators.operators import gated_delta_prefill
+from kb.validators.operators import gated_delta_draws
 from kb.validators.operators.gated_delta_prefill import spread_heads
-from kb.validators.operators.spec import Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Scalar, Workload, itemsize
+from kb.validators.operators.spec import (
+    Arguments,
+    Axes,
+    Buffer,
+    Cost,
+    ErrorModel,
+    Law,
+    Operator,
+    Scalar,
+    Workload,
+    itemsize,
+)
 
 
 def reference(
@@ -58,18 +69,35 @@ def cost(axes: Axes, dtype: str) -> Cost:
     return Cost(flops=7 * axes["num_seqs"] * state, essential_bytes=axes["num_seqs"] * each)
 
 
-def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """One token of the prefill law: unit q and k, decays from almost 0 to almost 1, a state that is not zero."""
-    made = gated_delta_prefill.normal({**axes, "batch_size": axes["num_seqs"], "seq_len": 1}, dtype, generator)
+def _one_token(law: Law, axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    made = law({**axes, "batch_size": axes["num_seqs"], "seq_len": 1}, dtype, generator)
     *tokens, state, scale = made
     return *(x[:, 0] for x in tokens if isinstance(x, torch.Tensor)), state, scale
+
+
+def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """One token of the prefill law: unit q and k, decays from almost 0 to almost 1, a state that is not zero."""
+    return _one_token(gated_delta_draws.normal, axes, dtype, generator)
 
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Like ``normal``, but q, k and v are slices of one buffer, as the convolution before them leaves them."""
-    made = gated_delta_prefill.strided({**axes, "batch_size": axes["num_seqs"], "seq_len": 1}, dtype, generator)
-    *tokens, state, scale = made
-    return *(x[:, 0] for x in tokens if isinstance(x, torch.Tensor)), state, scale
+    return _one_token(gated_delta_draws.strided, axes, dtype, generator)
+
+
+def extreme_gates(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Gates at their ends: no decay or all of it (g of 0 or -20), nothing or all written (beta of 0 or 1)."""
+    return _one_token(gated_delta_draws.extreme_gates, axes, dtype, generator)
+
+
+def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Values and rows of the state of scale 2^-6 … 2^6, the first of which look nominal."""
+    return _one_token(gated_delta_draws.mixed_scale, axes, dtype, generator)
+
+
+def remembering(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """No decay and a state of scale 32, beside which the new token is small."""
+    return _one_token(gated_delta_draws.remembering, axes, dtype, generator)
 
 
 AXES = ("num_seqs", "num_heads", "num_v_heads", "head_dim", "head_dim_v")
@@ -103,7 +131,13 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=100, c_out=2),
     cost=cost,
-    laws={"normal": normal, "strided": strided},
+    laws={
+        "normal": normal,
+        "strided": strided,
+        "extreme_gates": extreme_gates,
+        "mixed_scale": mixed_scale,
+        "remembering": remembering,
+    },
     workloads=(
         _case((1, 1, 1, 1, 1), "float32"),
         _case((0, 1, 2, 16, 16), "bfloat16"),
@@ -111,6 +145,11 @@ SPEC = Operator(
         _case((2, 1, 3, 40, 24), "float32"),
         _case((5, 2, 2, 16, 80), "float16", law="strided"),
         _case((1, 1, 2, 128, 128), "bfloat16", law="strided"),
+        _case((3, 2, 2, 33, 17), "float32", law="extreme_gates"),
+        _case((2, 1, 2, 16, 31), "bfloat16", law="extreme_gates"),
+        _case((3, 1, 2, 17, 33), "float32", law="mixed_scale"),
+        _case((2, 2, 4, 32, 16), "bfloat16", law="mixed_scale"),
+        _case((3, 1, 1, 31, 15), "float16", law="remembering"),
         _case((1, 16, 32, 128, 128), "bfloat16", use="target", note="Qwen3.6 decode"),
         _case((8, 16, 32, 128, 128), "bfloat16", use="target", note="Qwen3.6 decode"),
         _case((64, 16, 32, 128, 128), "bfloat16", use="target", note="Qwen3.6 decode"),

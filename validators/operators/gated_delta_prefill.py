@@ -13,10 +13,10 @@ from collections.abc import Callable
 
 import torch
 
+from kb.validators.operators.gated_delta_draws import LAWS
 from kb.validators.operators.spec import (
     DTYPES,
     UNIT_ROUNDOFF,
-    Arguments,
     Axes,
     Buffer,
     Cost,
@@ -70,9 +70,7 @@ def reference(
     return y, memory
 
 
-def _wobble(
-    x: torch.Tensor, k: torch.Tensor, u: torch.Tensor, fade: torch.Tensor, operand: Jitter
-) -> torch.Tensor:
+def _wobble(x: torch.Tensor, k: torch.Tensor, u: torch.Tensor, fade: torch.Tensor, operand: Jitter) -> torch.Tensor:
     """Error of sum_s fade_s (x k_s) u_s if every term is rounded; x [b, h, k], k and u [b, s, h, .], fade [b, s, h]."""
     terms = (fade * torch.einsum("bhk,bshk->bsh", x, k))[..., None] * u
     return (operand(terms) - terms).sum(1)
@@ -149,51 +147,6 @@ def cost(axes: Axes, dtype: str) -> Cost:
     return Cost(flops=7 * tokens * state, essential_bytes=moved + 8 * axes["batch_size"] * state)
 
 
-def _unit(x: torch.Tensor) -> torch.Tensor:
-    return x / x.square().sum(-1, keepdim=True).sqrt().clamp_min(1e-6)
-
-
-def _draw(axes: Axes, dtype: str, generator: torch.Generator, *, clusters: int) -> Arguments:
-    """Draw everything; with ``clusters`` the keys of a head are near a few directions and hardly anything decays."""
-    lead = (axes["batch_size"], axes["seq_len"])
-    heads, v_heads, dim, dim_v = (axes[name] for name in ("num_heads", "num_v_heads", "head_dim", "head_dim_v"))
-    q = torch.randn(*lead, heads, dim, generator=generator)
-    k = torch.randn(*lead, heads, dim, generator=generator)
-    slow = torch.empty(v_heads).uniform_(-6, 0.5, generator=generator)
-    g = -torch.exp(slow + 0.5 * torch.randn(*lead, v_heads, generator=generator))
-    beta = torch.sigmoid(1.5 * torch.randn(*lead, v_heads, generator=generator))
-    if clusters:
-        centres = torch.randn(clusters, dim, generator=generator)
-        k = centres[torch.randint(clusters, (*lead, heads), generator=generator)] + 0.05 * k
-        q = k.roll(1, 1) + 0.05 * q
-        g, beta = g * 0.01, 1 - 0.1 * beta
-    size = torch.exp2(torch.randint(-2, 3, (*lead, v_heads, 1), generator=generator).float())
-    v = torch.randn(*lead, v_heads, dim_v, generator=generator) * size
-    state = 0.5 * torch.randn(lead[0], v_heads, dim, dim_v, generator=generator)
-    kind = DTYPES[dtype]
-    return _unit(q).to(kind), _unit(k).to(kind), v.to(kind), g, beta, state, dim**-0.5
-
-
-def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """Unit q and k, heads that forget after 1 to 400 tokens, values of scale 2^-2 … 2^2, a state that is not zero."""
-    return _draw(axes, dtype, generator, clusters=0)
-
-
-def repeated_keys(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """Three key directions, beta near 1, almost no decay: powers of the triangular matrix explode, not its inverse."""
-    return _draw(axes, dtype, generator, clusters=3)
-
-
-def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """Like ``normal``, but q, k and v are slices of one buffer, as the convolution before them leaves them."""
-    q, k, v, *rest = _draw(axes, dtype, generator, clusters=0)
-    assert isinstance(q, torch.Tensor) and isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)
-    fused = torch.cat([q.flatten(2), k.flatten(2), v.flatten(2)], -1)
-    widths = [x.shape[2] * x.shape[3] for x in (q, k, v)]
-    parts = [part.view(x.shape) for part, x in zip(torch.split(fused, widths, -1), (q, k, v), strict=True)]
-    return *parts, *rest
-
-
 AXES = ("batch_size", "seq_len", "num_heads", "num_v_heads", "head_dim", "head_dim_v")
 
 
@@ -226,7 +179,7 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=C_ACC, c_out=2),
     cost=cost,
-    laws={"normal": normal, "repeated_keys": repeated_keys, "strided": strided},
+    laws=LAWS,
     workloads=(
         _case((1, 1, 1, 1, 16, 16), "float32"),
         _case((1, 0, 1, 2, 16, 16), "bfloat16", note="no token: the state is returned"),
@@ -234,6 +187,11 @@ SPEC = Operator(
         _case((2, 70, 1, 1, 32, 16), "float32", law="repeated_keys"),
         _case((1, 129, 1, 2, 16, 24), "float16", law="strided"),
         _case((1, 66, 1, 1, 128, 128), "bfloat16", law="repeated_keys"),
+        _case((1, 33, 1, 2, 16, 32), "float32", law="extreme_gates"),
+        _case((1, 65, 1, 1, 32, 17), "bfloat16", law="extreme_gates"),
+        _case((2, 31, 1, 2, 16, 16), "float32", law="mixed_scale"),
+        _case((1, 17, 2, 2, 32, 33), "bfloat16", law="mixed_scale"),
+        _case((1, 63, 1, 1, 16, 16), "float16", law="remembering"),
         _case((1, 512, 16, 32, 128, 128), "bfloat16", use="target", note="Qwen3.6 prefill"),
         _case((1, 4096, 16, 32, 128, 128), "bfloat16", use="target", note="Qwen3.6 prefill"),
         _case((8, 4096, 16, 32, 128, 128), "bfloat16", use="target", note="Qwen3.6 prefill, eight prompts"),

@@ -1,5 +1,7 @@
 """One query a sequence against keys and values in pages; the error model is that of ``attention_prefill``."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.attention_prefill import C_ACC, C_OUT, attend, attention_condition
@@ -88,7 +90,7 @@ def condition(
 def cost(axes: Axes, dtype: str) -> Cost:
     """4 * head_dim operations a head and cached token; every cached K and V row once, q, result, page numbers.
 
-    All laws hold exactly num_seqs * context_len cached tokens, however they are spread over the sequences.
+    The laws of the targets hold exactly num_seqs * context_len cached tokens, however they are spread over sequences.
     """
     tokens = axes["num_seqs"] * axes["context_len"]
     cached = 2 * tokens * axes["num_kv_heads"] * axes["head_dim"]
@@ -151,6 +153,38 @@ def _case(sizes: tuple[int, ...], dtype: str, *, law: str = "normal", use: str =
 
 _CACHE = ("num_pages", "page_size", "num_kv_heads", "head_dim")
 
+
+def _capacity(axes: Axes) -> int:
+    return min(axes["max_pages"], axes["num_pages"] // max(axes["num_seqs"], 1)) * axes["page_size"]
+
+
+def page_edges(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Contexts of 0, 1 and one token around whole pages; logits of standard deviation 4."""
+    size = axes["page_size"]
+    edges = torch.tensor([0, 1, size - 1, size, size + 1, 2 * size, _capacity(axes)])
+    pick = torch.randint(0, len(edges), (axes["num_seqs"],), generator=generator)
+    return _draw(axes, dtype, generator, edges[pick].clamp(0, _capacity(axes)), sharp=4)
+
+
+def shared_prefix(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """All sequences begin with the pages of the first one, as after a common prompt."""
+    lens = torch.randint(0, _capacity(axes) + 1, (axes["num_seqs"],), generator=generator)
+    lens[:1] = _capacity(axes)
+    q, k, v, table, *rest = cast(tuple[torch.Tensor, ...], _draw(axes, dtype, generator, lens, sharp=1.5))
+    for seq, length in enumerate(lens.tolist()):
+        whole = length // axes["page_size"]
+        table[seq, : (whole + 1) // 2] = table[0, : (whole + 1) // 2]
+    return q, k, v, table, *rest
+
+
+def offset_logits(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """All keys look the same way as the queries: logits around 36 sqrt(head_dim), whose exp overflows."""
+    lens = torch.full((axes["num_seqs"],), axes["context_len"])
+    q, k, v, *rest = cast(tuple[torch.Tensor, ...], _draw(axes, "float32", generator, lens, sharp=1.5))
+    way = 6 - 12.0 * torch.randint(0, 2, q.shape[-1:], generator=generator)
+    return *(one.to(DTYPES[dtype]) for one in (q + way, k + way, v)), *rest
+
+
 SPEC = Operator(
     name="paged_attention_decode",
     summary="y = softmax(scale * q k^T) v per sequence, k and v gathered through a page table",
@@ -170,7 +204,13 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=C_ACC, c_out=C_OUT),
     cost=cost,
-    laws={"normal": normal, "ragged": ragged},
+    laws={
+        "normal": normal,
+        "ragged": ragged,
+        "page_edges": page_edges,
+        "shared_prefix": shared_prefix,
+        "offset_logits": offset_logits,
+    },
     workloads=(
         _case((1, 1, 1, 16, 1, 1, 1, 1), "float32"),
         _case((0, 2, 1, 32, 16, 2, 4, 5), "bfloat16"),
@@ -180,6 +220,12 @@ SPEC = Operator(
         _case((2, 7, 1, 72, 5, 31, 64, 97), "float16", note="a group of 7, odd pages, odd head_dim"),
         _case((1, 16, 1, 128, 64, 9, 12, 517), "bfloat16"),
         _case((4, 20, 1, 32, 8, 40, 120, 90), "bfloat16", law="ragged", note="a group above 16"),
+        _case((6, 4, 2, 32, 16, 3, 24, 20), "float32", law="page_edges"),
+        _case((5, 6, 1, 64, 8, 4, 24, 9), "bfloat16", law="page_edges"),
+        _case((4, 4, 2, 32, 8, 5, 24, 17), "bfloat16", law="shared_prefix"),
+        _case((3, 3, 1, 16, 5, 7, 24, 17), "float32", law="shared_prefix"),
+        _case((2, 4, 1, 64, 16, 3, 8, 33), "float32", law="offset_logits"),
+        _case((2, 2, 1, 32, 16, 9, 20, 129), "float16", law="offset_logits"),
         _case((1, 16, 2, 256, 16, 256, 264, 4096), "bfloat16", use="target", note="Qwen3.6 decode"),
         _case((16, 16, 2, 256, 16, 512, 4200, 4096), "bfloat16", law="ragged", use="target", note="Qwen3.6 decode"),
         _case((64, 16, 2, 256, 64, 64, 4096, 4096), "bfloat16", use="target", note="Qwen3.6 decode"),

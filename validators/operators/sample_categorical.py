@@ -5,6 +5,8 @@ interval of a chosen token, at least a quarter of its probability away from both
 probability that a float32 sum lands on the right side (1e-6 in all laws). The reference sums in float64.
 """
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
@@ -48,17 +50,31 @@ def sparse(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     probs = torch.zeros(rows, vocab, dtype=torch.float64)
     tokens = torch.randint(vocab, (rows, min(20, vocab)), generator=generator)
     weight = torch.rand(tokens.shape, generator=generator, dtype=torch.float64) + 0.05
-    made, u = _choose(probs.scatter_(1, tokens, weight), generator)
-    assert isinstance(u, torch.Tensor)
+    made, u = cast(tuple[torch.Tensor, torch.Tensor], _choose(probs.scatter_(1, tokens, weight), generator))
     u[:1] = 0.0
     return made, u
 
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Like ``normal``, but the rows are part of a wider buffer."""
-    probs, u = normal(axes, dtype, generator)
-    assert isinstance(probs, torch.Tensor)
+    probs, u = cast(tuple[torch.Tensor, torch.Tensor], normal(axes, dtype, generator))
     return torch.cat([probs, torch.ones_like(probs[:, :8])], 1)[:, : probs.shape[1]], u
+
+
+def one_hot(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """One token holds everything, anywhere; or two neighbours share it; all else is exactly zero."""
+    rows, vocab = axes["num_rows"], axes["vocab_size"]
+    probs = torch.zeros(rows, vocab, dtype=torch.float64)
+    at = torch.randint(0, vocab, (rows, 1), generator=generator)
+    probs.scatter_(1, at, 1.0)
+    share = torch.where(torch.rand(rows, 1, generator=generator, dtype=torch.float64) < 0.5, 1.0, 0.0)
+    return _choose(probs.scatter_(1, (at + 1) % vocab, share.double()), generator)
+
+
+def uniform(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """All tokens are about as likely: the answer is anywhere, and a guess of the mode is wrong."""
+    shape = (axes["num_rows"], axes["vocab_size"])
+    return _choose(1 + 0.1 * torch.rand(shape, generator=generator, dtype=torch.float64), generator)
 
 
 AXES = ("num_rows", "vocab_size")
@@ -83,7 +99,7 @@ SPEC = Operator(
     condition=None,
     error=ErrorModel(accumulate="float32", c_acc=1, c_out=1),
     cost=cost,
-    laws={"normal": normal, "sparse": sparse, "strided": strided},
+    laws={"normal": normal, "sparse": sparse, "strided": strided, "one_hot": one_hot, "uniform": uniform},
     workloads=(
         _case((1, 1)),
         _case((0, 100)),
@@ -92,6 +108,10 @@ SPEC = Operator(
         _case((3, 2053), law="strided"),
         _case((16, 17), law="sparse"),
         _case((2, 20000)),
+        _case((9, 33), law="one_hot"),
+        _case((7, 1025), law="one_hot"),
+        _case((5, 127), law="uniform"),
+        _case((3, 2049), law="uniform"),
         _case((1, 248320), use="target", note="Qwen3.6 sampling"),
         _case((64, 248320), law="sparse", use="target", note="Qwen3.6 sampling"),
     ),

@@ -5,6 +5,8 @@ the row have a strictly larger logit, and if the tokens with strictly larger log
 probability of all tokens that pass the first test. Equal logits stay or go together, so more than top_k can stay.
 """
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -72,7 +74,8 @@ def _clear_p(values: torch.Tensor, k: int, wanted: float) -> float:
 
 def _finish(logits: torch.Tensor, generator: torch.Generator, ks: list[int]) -> Arguments:
     rows = logits.shape[0]
-    top_k = torch.tensor([ks[row % len(ks)] for row in range(rows)], dtype=torch.int32)
+    first = int(torch.randint(len(ks), (1,), generator=generator))
+    top_k = torch.tensor([ks[(first + row) % len(ks)] for row in range(rows)], dtype=torch.int32)
     top_p = torch.ones(rows)
     for row in range(rows):
         if row % 4 != 3:  # Every fourth row has top_p off.
@@ -102,9 +105,25 @@ def ties(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Like ``normal``, but the rows are part of a padded buffer whose last columns are larger."""
-    logits, top_k, top_p = normal(axes, dtype, generator)
-    assert isinstance(logits, torch.Tensor)
+    logits, top_k, top_p = cast(tuple[torch.Tensor, ...], normal(axes, dtype, generator))
     return torch.cat([logits, torch.full_like(logits[:, :8], 99.0)], 1)[:, : logits.shape[1]], top_k, top_p
+
+
+def shifted(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``normal`` around an offset of up to 1000 a row: exp without the maximum overflows, or leaves nothing."""
+    rows, vocab = axes["num_rows"], axes["vocab_size"]
+    logits = 3 * torch.randn(rows, vocab, generator=generator)
+    offset = 500 * torch.randn(rows, 1, generator=generator)
+    return _finish((logits + offset).to(DTYPES[dtype]), generator, [20, 0, 5, 50])
+
+
+def ordered(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rising, falling and constant rows: the kept tokens are the last, the first, or all because all are equal."""
+    rows, vocab = axes["num_rows"], axes["vocab_size"]
+    logits = (2 * torch.randn(rows, vocab, generator=generator)).sort(-1).values
+    kind = torch.randint(0, 3, (rows, 1), generator=generator)
+    logits = torch.where(kind == 1, -logits, torch.where(kind == 2, logits[:, :1], logits))
+    return _finish(logits.to(DTYPES[dtype]), generator, [7, 20, 0, 40])
 
 
 AXES = ("num_rows", "vocab_size")
@@ -130,7 +149,7 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=32, c_out=1),
     cost=cost,
-    laws={"normal": normal, "ties": ties, "strided": strided},
+    laws={"normal": normal, "ties": ties, "strided": strided, "shifted": shifted, "ordered": ordered},
     workloads=(
         _case((1, 1), "float32"),
         _case((0, 100), "bfloat16"),
@@ -139,6 +158,10 @@ SPEC = Operator(
         _case((4, 2053), "float16", law="strided"),
         _case((4, 40), "float32", law="ties"),
         _case((2, 5000), "bfloat16"),
+        _case((5, 129), "float32", law="shifted"),
+        _case((4, 509), "bfloat16", law="shifted"),
+        _case((6, 257), "float32", law="ordered"),
+        _case((4, 127), "float16", law="ordered"),
         _case((1, 248320), "bfloat16", use="target", note="Qwen3.6 sampling"),
         _case((64, 248320), "bfloat16", use="target", note="Qwen3.6 sampling"),
     ),

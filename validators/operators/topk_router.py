@@ -1,5 +1,7 @@
 """Expert routing: softmax in float32, the largest experts, weights that add up to one."""
 
+from typing import cast
+
 import torch
 
 from kb.validators.operators.spec import (
@@ -48,9 +50,24 @@ def ties(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Like ``normal``, but the rows are part of a wider buffer whose other columns are larger."""
-    logits, top_k, flag = normal(axes, dtype, generator)
-    assert isinstance(logits, torch.Tensor)
+    logits, top_k, flag = cast(tuple[torch.Tensor, int, int], normal(axes, dtype, generator))
     return torch.cat([logits, torch.full_like(logits, 99.0)], 1)[:, : logits.shape[1]], top_k, flag
+
+
+def large(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Logits of deviation 8 around an offset of up to 200 a row: exp without the maximum overflows."""
+    rows = axes["num_tokens"]
+    logits = 8 * torch.randn(rows, axes["num_experts"], generator=generator)
+    return (logits + 100 * torch.randn(rows, 1, generator=generator)).to(DTYPES[dtype]), axes["top_k"], 1
+
+
+def ordered(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """Rising, falling and constant rows: the winners are the last experts, the first, or the first by the tie rule."""
+    rows = axes["num_tokens"]
+    logits = torch.randn(rows, axes["num_experts"], generator=generator).sort(-1).values
+    kind = torch.randint(0, 3, (rows, 1), generator=generator)
+    logits = torch.where(kind == 1, -logits, torch.where(kind == 2, logits[:, :1], logits))
+    return logits.to(DTYPES[dtype]), axes["top_k"], int(torch.randint(0, 2, (1,), generator=generator))
 
 
 AXES = ("num_tokens", "num_experts", "top_k")
@@ -82,7 +99,7 @@ SPEC = Operator(
     # exp(x - max) has a relative error of about u (1 + |x - max|), at most 17 u for the laws here.
     error=ErrorModel(accumulate="float32", c_acc=64, c_out=1),
     cost=cost,
-    laws={"normal": normal, "ties": ties, "strided": strided},
+    laws={"normal": normal, "ties": ties, "strided": strided, "large": large, "ordered": ordered},
     workloads=(
         _case((1, 1, 1), "float32"),
         _case((0, 256, 8), "bfloat16"),
@@ -91,6 +108,10 @@ SPEC = Operator(
         _case((9, 256, 8), "bfloat16", law="ties"),
         _case((3, 129, 6), "float16", law="strided"),
         _case((2, 8, 8), "float32", law="strided", note="every expert is chosen"),
+        _case((9, 129, 5), "float32", law="large"),
+        _case((7, 256, 8), "bfloat16", law="large"),
+        _case((6, 33, 4), "float32", law="ordered"),
+        _case((9, 127, 8), "bfloat16", law="ordered"),
         _case((1, 256, 8), "bfloat16", use="target", note="Qwen3.6 decode"),
         _case((64, 256, 8), "bfloat16", use="target", note="Qwen3.6 decode"),
         _case((4096, 256, 8), "bfloat16", use="target", note="Qwen3.6 prefill"),

@@ -7,7 +7,7 @@ import torch
 
 from kb.validators import operators
 from kb.validators.operators.spec import DTYPES, Arguments, Buffer, Operator, Workload, generator
-from kb.validators.runtime.compare import compare_call
+from kb.validators.runtime.compare import Comparison, compare_call
 from tests.validators.operators import library
 
 ANY_VALUE = {
@@ -187,10 +187,15 @@ def test_one_wrong_unit_shows_under_an_exact_law(name: str, law: str) -> None:
     spec = operators.load(name)
     for workload in (w for w in awkward(name) if w.law == law):
         arguments = drawn(spec, workload, seed=9)
-        expected = spec.reference(*arguments)[0]
-        made = stored(expected, DTYPES[workload.dtype])
-        assert torch.equal(made.to(torch.float64), expected), "an answer that no store can round"
-        off = made.clone()
-        off.view(-1)[0] += made.abs().max() / 128 + 1e-3
-        assert compare_call(spec, arguments, made, dtype=workload.dtype, law=law)[0].max_normalised == 0.0
-        assert compare_call(spec, arguments, off, dtype=workload.dtype, law=law)[0].verdict == "wrong_values"
+        kinds = [DTYPES[workload.dtype if b.dtype == "data" else b.dtype] for b in spec.outputs]
+        expected = spec.reference(*arguments)
+        made = [stored(one, kind) for one, kind in zip(expected, kinds, strict=True)]
+        assert all(torch.equal(one.to(torch.float64), want) for one, want in zip(made, expected, strict=True))
+        off = made[0].clone()
+        off.view(-1)[0] += made[0].abs().max() / 128 + 1e-3
+
+        def judged(first: torch.Tensor) -> Comparison:
+            return compare_call(spec, arguments, (first, *made[1:]), dtype=workload.dtype, law=law)[0]  # noqa: B023
+
+        assert judged(made[0]).max_normalised == 0.0
+        assert judged(off).verdict == "wrong_values"
