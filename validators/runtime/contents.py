@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from kb.validators.operators.spec import Arguments, Buffer, Operator, Workload, generator
+from kb.validators.runtime.arena import span_bytes
 from kb.validators.runtime.plan import EDITED, REPEATED, SAME_WEIGHTS, Case, Plan
 
 
@@ -45,12 +46,12 @@ def _draw(operator: Operator, workload: Workload, case: Case, previous: Argument
 
 
 def _copy(argument: object) -> object:
-    """Copy a tensor with its strides."""
+    """Copy a tensor with its strides, zero ones too, and with what lies in the gaps."""
     if not isinstance(argument, torch.Tensor):
         return argument
-    made = torch.empty_strided(argument.shape, argument.stride(), dtype=argument.dtype)
-    made.copy_(argument)
-    return made
+    span = span_bytes(argument.shape, argument.stride(), argument.itemsize) // argument.itemsize
+    flat = torch.as_strided(argument, (span,), (1,), argument.storage_offset()).clone()
+    return torch.as_strided(flat, argument.shape, argument.stride())
 
 
 def _alike(one: object, other: object) -> bool:

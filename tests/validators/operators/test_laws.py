@@ -8,6 +8,8 @@ import torch
 from kb.validators import operators
 from kb.validators.operators.spec import DTYPES, Arguments, Buffer, Operator, Workload, generator
 from kb.validators.runtime.compare import Comparison, compare_call
+from kb.validators.runtime.contents import draw_arguments
+from kb.validators.runtime.plan import draw
 from tests.validators.operators import library
 
 ANY_VALUE = {
@@ -142,6 +144,19 @@ def stored(value: torch.Tensor, kind: torch.dtype) -> torch.Tensor:
 
 def mean_of(one: torch.Tensor) -> torch.Tensor:
     return torch.full_like(one, float(one.to(torch.float64).nanmean().nan_to_num(0, 0, 0)))
+
+
+@pytest.mark.parametrize("name", operators.NAMES)
+def test_a_plan_can_draw_fresh_edited_and_repeated_contents_of_every_workload(name: str) -> None:
+    spec = operators.load(name)
+    asked = [w for w in spec.workloads if w.use == "awkward"]
+    plan = draw(name, asked, master_seed=3, calls=(3, 3))
+    first: dict[int, Arguments] = {}
+    for case, arguments in draw_arguments(spec, plan):
+        before = first.setdefault(case.workload, arguments)
+        for one, other in zip(tensors(arguments), tensors(before), strict=True):
+            assert one.shape == other.shape
+            assert one.stride() == other.stride() or one.numel() < 2
 
 
 @pytest.mark.parametrize("name", operators.NAMES)
