@@ -7,6 +7,7 @@ import torch
 from kb.validators.operators.draws import extremes, mixed, poisoned
 from kb.validators.operators.spec import (
     DTYPES,
+    UNIT_ROUNDOFF,
     Arguments,
     Axes,
     Buffer,
@@ -17,6 +18,9 @@ from kb.validators.operators.spec import (
     itemsize,
 )
 
+# As silu: 4 u + 2 |gate| u for exp, one more u for the product. c_out = 2 admits a truncating store.
+ERROR = ErrorModel(accumulate="float32", c_acc=16, c_out=2)
+
 
 def reference(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """Return silu(gate) * up in float64; x [num_tokens, 2 * intermediate_size], gate first, then up."""
@@ -25,10 +29,15 @@ def reference(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 def condition(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return S = |y| (1 + |gate| (1 - sigmoid gate)): exp turns a relative error of gate into |gate| times as much."""
+    """Return S = |y| (1 + |gate| (1 - sigmoid gate)), plus the underflow of silu times |up|.
+
+    exp turns a relative error of gate into |gate| times as much. Near gate = -88 silu fades below the smallest float32,
+    where 1e-35 is lost (as in ``silu``); a large up makes that visible.
+    """
     gate, up = x.to(torch.float64).chunk(2, dim=-1)
     sigmoid = torch.sigmoid(gate)
-    return ((gate * sigmoid * up).abs() * (1 + gate.abs() * (1 - sigmoid)),)
+    lost = ERROR.tiny / (ERROR.c_acc * UNIT_ROUNDOFF[ERROR.accumulate])
+    return ((gate * sigmoid * up).abs() * (1 + gate.abs() * (1 - sigmoid)) + lost * up.abs(),)
 
 
 def cost(axes: Axes, dtype: str) -> Cost:
@@ -59,10 +68,14 @@ def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments
 
 
 def corners(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """Gates at the corners of the format, where exp overflows and sigmoid fades to zero, times 1/4 … 1."""
+    """Gates at the corners of the format, where exp overflows and sigmoid fades to zero, times 1/4 … 1.
+
+    The largest is the root of the format's range, so that no product of two values leaves it.
+    """
     shape = (axes["num_tokens"], axes["intermediate_size"])
+    top = torch.finfo(DTYPES[dtype]).max ** 0.5 / 2
     up = (0.25 + 0.75 * torch.rand(shape, generator=generator)).to(DTYPES[dtype])
-    return (torch.cat([extremes(shape, dtype, generator), up], dim=1),)
+    return (torch.cat([extremes(shape, dtype, generator, largest=top), up], dim=1),)
 
 
 def poison(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -83,8 +96,7 @@ SPEC = Operator(
     dtypes=("float32", "float16", "bfloat16"),
     reference=reference,
     condition=condition,
-    # As silu: 4 u + 2 |gate| u for exp, one more u for the product. c_out = 2 admits a truncating store.
-    error=ErrorModel(accumulate="float32", c_acc=16, c_out=2),
+    error=ERROR,
     cost=cost,
     laws={
         "normal": normal,

@@ -41,7 +41,7 @@ def workloads(name: str, *, least: int = 100) -> list[Workload]:
         w
         for w in spec.workloads
         if w.use == "awkward"
-        and w.axes.get("num_tokens", w.axes.get("batch_size"))
+        and w.axes.get("num_tokens", w.axes.get("batch_size", 0))
         and max(t.numel() for t in spec.reference(*draw(spec, w))) >= least
     ]
 
