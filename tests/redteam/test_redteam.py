@@ -15,7 +15,7 @@ from kb.validators.runtime.report import REASONS, Report
 
 pytestmark = pytest.mark.timeout(300)
 
-OPTIONS = Options(call_limit_s=12, load_limit_s=25, memory_bytes=2 << 30)
+OPTIONS = Options(call_limit_s=12, load_limit_s=25, memory_bytes=2 << 30, calls=(3, 4))
 
 
 def judged(sample: Sample) -> Report:
