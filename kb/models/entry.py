@@ -160,7 +160,7 @@ class EntryFile(Strict):
     """All of ``entry.toml``."""
 
     schema_: Literal[1] = Field(alias="schema")
-    version: int = Field(ge=1)
+    version: int = Field(ge=1, le=1_000_000)
     title: str = Field(min_length=3, max_length=80)
     summary: str = Field(min_length=10, max_length=160)
     outcome: Annotated[str, _one_of(vocabulary.OUTCOMES)]

@@ -80,6 +80,13 @@ def _refuse_stale(new: StoredEntry, old: StoredEntry) -> None:
         )
 
 
+def _refuse_twin(root: Root, name: str) -> None:
+    """Refuse an id that differs from one that is taken in nothing a person or a file system can tell apart."""
+    for taken in layout.entry_ids(root.entries):
+        if taken != name and layout.same_name(taken) == layout.same_name(name):
+            raise EntryFormatError(f"id '{name}': {taken} has the same name", hint=f"--id {taken}, or another name")
+
+
 def add(folder: Path, entry_id: str | None, root: Root, *, wait_s: float = 60.0) -> Added:
     """Add an entry; when this returns, it is on disk whatever happens next.
 
@@ -115,6 +122,7 @@ def add(folder: Path, entry_id: str | None, root: Root, *, wait_s: float = 60.0)
         return Added(name, new.file.version, new.digest, "unchanged")
     with journal.adding(root.entries, wait_s=wait_s) as put:
         if not target.exists():
+            _refuse_twin(root, name)
             put(name, {**new.files, **evidence})
             return Added(name, new.file.version, new.digest, "added")
         old, faults = files.inspect(content.read(target), name)

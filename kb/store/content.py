@@ -12,7 +12,7 @@ from kb.store import layout
 
 MAX_FILE_BYTES = 1 << 20
 MAX_README_BYTES = 64 << 10
-MAX_FACTS_BYTES = 256 << 10
+MAX_FACTS_BYTES = 64 << 10
 MAX_FILES = 200
 
 
@@ -49,9 +49,9 @@ def _walk(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
                 if item.name.startswith(".") or item.name == "__pycache__":
                     continue
                 name = prefix + item.name
-                if item.is_dir(follow_symlinks=False):
-                    if name.count("/") < 8:
-                        stack.append(name + "/")
+                # A folder that lies too deep is handed on, so that its name is refused and nothing in it goes unseen.
+                if item.is_dir(follow_symlinks=False) and name.count("/") < layout.MAX_DEPTH:
+                    stack.append(name + "/")
                 else:
                     yield name, item
 
@@ -103,6 +103,8 @@ def _text_fault(body: bytes) -> str | None:
 def _node_fault(item: os.DirEntry[str]) -> str | None:
     if item.is_symlink():
         return "expected a file of its own, found a symbolic link"
+    if item.is_dir(follow_symlinks=False):
+        return f"expected at most {layout.MAX_DEPTH} folders inside one another"
     mode = item.stat(follow_symlinks=False).st_mode
     return None if stat.S_ISREG(mode) else "expected a regular file, found a device, pipe or socket"
 

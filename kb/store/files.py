@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from pathlib import Path
@@ -18,10 +18,18 @@ from kb.store import content, layout
 from kb.store.digest import entry_digest
 
 README_LINES = 60
-MAX_VERSION = 1_000_000
+_MOST_DOTS = 64
+"""In one line of facts: tomllib needs memory that grows with the square of a dotted key's parts."""
+_DEEPEST = 16
+"""Tables and arrays in one another; no field of the format comes near."""
+_INT64 = range(-(1 << 63), 1 << 63)
 _OPERATOR_KINDS = frozenset({"kernel", "allocation", "comm"})
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-"""Control characters and text-direction overrides: they let a file say one thing and show another."""
+_UNSAFE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
+)
+"""Control characters, text-direction marks and what is invisible: they let a file say one thing and show another."""
+_BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Text-direction marks: all that is refused in code, which may hold a form feed and whatever a test needs."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +71,6 @@ def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime | date | time) else value
 
 
-def _one_line(text: str) -> str:
-    """Escape what cannot be printed, so that a message shows what is there and stays one line."""
-    return "".join(each if each.isprintable() else layout.printable(each) for each in text)
-
-
 def _place(location: tuple[int | str, ...]) -> str:
     text = ""
     for part in location:
@@ -103,16 +106,17 @@ def _pydantic_line(error: ErrorDetails) -> str:
     return f"field {place}: {_expected(error)}{found}"
 
 
-def _strings(value: object, place: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield place, value
-    elif isinstance(value, dict):
+def _leaves(value: object, place: str = "") -> Iterator[tuple[str, object]]:
+    """Yield every key and every value that is neither table nor array, with the field where it stands."""
+    if isinstance(value, dict):
         for key, inner in value.items():
             yield place, key
-            yield from _strings(inner, f"{place}.{key}".lstrip("."))
+            yield from _leaves(inner, f"{place}.{key}".lstrip("."))
     elif isinstance(value, list):
         for inner in value:
-            yield from _strings(inner, place)
+            yield from _leaves(inner, place)
+    else:
+        yield place, value
 
 
 def _unprintable(found: re.Match[str]) -> str:
@@ -120,7 +124,9 @@ def _unprintable(found: re.Match[str]) -> str:
 
 
 def _text_faults(facts: Mapping[str, object]) -> Iterator[str]:
-    for place, text in _strings(facts):
+    for place, text in _leaves(facts):
+        if not isinstance(text, str):
+            continue
         single = "." not in place
         found = _UNSAFE.search(text) or (re.search(r"[\n\t]", text) if single else None)
         if found is not None:
@@ -132,11 +138,34 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise ValueError(f"the key {key!r} stands there twice")
-    return dict(pairs)
+    made: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in made:
+            raise ValueError(f"the key {key[:80]!r} stands there twice")
+        made[key] = value
+    return made
+
+
+def _bomb(body: bytes) -> str | None:
+    """Say why a text may not be given to the TOML parser, or None."""
+    for number, line in enumerate(body.split(b"\n"), start=1):
+        if line.count(b".") > _MOST_DOTS:
+            return f"expected at most {_MOST_DOTS} dots in a line, found {line.count(b'.'):,} in line {number}"
+    return None
+
+
+def _shape_fault(facts: Mapping[str, object]) -> str | None:
+    """Say why nothing more may be done with parsed facts, or None."""
+    level: list[object] = [facts]
+    for _ in range(_DEEPEST):  # no recursion, because a dotted key nests deeper than Python recurses
+        inner = [value.values() if isinstance(value, dict) else value for value in level]
+        level = [one for members in inner for one in cast("Iterable[object]", members) if isinstance(one, dict | list)]
+    if level:
+        return "expected TOML, found nesting that is too deep"
+    for place, value in _leaves(facts):
+        if isinstance(value, int) and value not in _INT64:
+            return f"field {place}: expected an integer of at most 64 bits, found one of {value.bit_length():,}"
+    return None
 
 
 def strict_json(body: bytes) -> object:
@@ -166,12 +195,18 @@ def parse_facts(body: bytes) -> tuple[EntryFile | None, dict[str, object], list[
     Returns:
         The model (None if it is broken), the plain dict, and one line per fault, without the file's name.
     """
+    bomb = _bomb(body)
+    if bomb is not None:
+        return None, {}, [bomb]
     try:
         raw = tomllib.loads(body.decode("utf-8"))
     except RecursionError:
         return None, {}, ["expected TOML, found nesting that is too deep"]
     except ValueError as error:
         return None, {}, [f"expected TOML, found: {error}"]
+    fault = _shape_fault(raw)
+    if fault is not None:
+        return None, {}, [fault]
     facts = cast("dict[str, object]", _plain(raw))
     faults = list(_text_faults(facts))
     try:
@@ -179,8 +214,6 @@ def parse_facts(body: bytes) -> tuple[EntryFile | None, dict[str, object], list[
     except ValidationError as error:
         lines = [_pydantic_line(each) for each in error.errors(include_url=False, include_context=False)]
         return None, facts, lines + faults
-    if model.version > MAX_VERSION:
-        faults.append(f"field version: expected at most {MAX_VERSION:,}, found {model.version}")
     return model, facts, faults
 
 
@@ -207,6 +240,13 @@ def _readme_faults(readme: str) -> Iterator[str]:
     found = _UNSAFE.search(readme.replace("\r\n", "\n"))
     if found is not None:
         yield f"{layout.README}: {_unprintable(found)}"
+
+
+def _code_faults(body: content.Content) -> Iterator[str]:
+    for name, raw in body.files.items():
+        found = _BIDI.search(raw.decode("utf-8")) if layout.is_candidate(name) else None
+        if found is not None:
+            yield f"{name}: {_unprintable(found)}, which shows code in another order than it runs"
 
 
 def _json_faults(body: content.Content) -> Iterator[str]:
@@ -240,9 +280,10 @@ def inspect(body: content.Content, entry_id: str) -> tuple[StoredEntry | None, l
         faults.extend(_kind_faults(path, model, body))
     readme = body.files.get(layout.README, b"").decode("utf-8-sig").replace("\r\n", "\n")
     faults.extend(_readme_faults(readme))
+    faults.extend(_code_faults(body))
     faults.extend(_json_faults(body))
     if faults or model is None:
-        return None, [_one_line(fault) for fault in faults]
+        return None, [layout.printable(fault) for fault in faults]
     candidate = {name: text for name, text in body.files.items() if layout.is_candidate(name)}
     digest = entry_digest(model, candidate)
     return StoredEntry(str(path), model, facts, readme, body.files, body.evidence, digest), []
@@ -302,5 +343,5 @@ def edit_facts(text: str, changes: Mapping[str, object]) -> str:
     result = tomlkit.dumps(document)
     model, _, faults = parse_facts(result.encode("utf-8"))
     if model is None or faults:
-        raise EntryFormatError(f"{layout.FACTS}: {_one_line(faults[0])}")
+        raise EntryFormatError(f"{layout.FACTS}: {layout.printable(faults[0])}")
     return result

@@ -23,6 +23,8 @@ _SUFFIXES = (
     ".py", ".pyi", ".cu", ".cuh", ".c", ".cc", ".cpp", ".h", ".hpp", ".inc", ".hip", ".ptx", ".mlir", ".json", ".toml",
     ".md", ".txt", ".csv", ".yaml", ".yml", ".patch", ".diff",
 )  # fmt: skip
+MAX_DEPTH = 3
+"""Most folders inside an entry's folder, in one another."""
 _TOP_FILES = frozenset({"keyring.toml", README})
 
 
@@ -67,8 +69,8 @@ class Survey:
 
 
 def printable(name: str) -> str:
-    """Return a file name that can be printed: undecodable bytes and control characters are escaped."""
-    return name.encode("utf-8", "backslashreplace").decode("utf-8").encode("unicode_escape").decode("ascii")
+    """Return a text that can be printed in one line: undecodable bytes and control characters are escaped."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in name)
 
 
 def parse_id(text: str) -> EntryPath:
@@ -85,15 +87,15 @@ def parse_id(text: str) -> EntryPath:
     kind = text.split("/", 1)[0]
     if "/" in text and kind not in KINDS:
         raise EntryFormatError(
-            f"id {shown!r}: expected a kind of {', '.join(KINDS)}, found {printable(kind)!r}", hint=hint
+            f"id '{shown}': expected a kind of {', '.join(KINDS)}, found '{printable(kind)}'", hint=hint
         )
     if not ENTRY_ID.fullmatch(text) or len(text) > 200:
-        raise EntryFormatError(f"id {shown!r}: expected KIND/TOPIC/SLUG in lower case, without '..'", hint=hint)
+        raise EntryFormatError(f"id '{shown}': expected KIND/TOPIC/SLUG in lower case, without '..'", hint=hint)
     _, topic, slug = text.split("/")
     for part in (topic, slug):
         if _RESERVED.fullmatch(part):
             raise EntryFormatError(
-                f"id {shown!r}: {part!r} is a name that Windows reserves", hint="choose another name"
+                f"id '{shown}': {part!r} is a name that Windows reserves", hint="choose another name"
             )
     return EntryPath(kind, topic, slug)
 
@@ -131,8 +133,8 @@ def file_fault(name: str) -> str | None:
             return "expected a plain file name of letters, digits and ._+-"
         if _RESERVED.fullmatch(part):
             return "the name is one that Windows reserves"
-    if len(parts) > 4:
-        return "expected at most three folders inside an entry"
+    if len(parts) > MAX_DEPTH + 1:
+        return f"expected at most {MAX_DEPTH} folders inside one another"
     if is_evidence(name):
         return None if name.endswith(".json") else f"expected only .json files in {parts[0]}/"
     if parts[-1] == FACTS and len(parts) > 1:
@@ -162,7 +164,7 @@ def _place_fault(parts: list[str]) -> str | None:
     if len(parts) == 1:
         return None if parts[0] in _TOP_FILES else "expected only folders of kinds here"
     if parts[0] not in KINDS:
-        return f"unknown kind {printable(parts[0])!r}; expected one of {', '.join(KINDS)}"
+        return f"unknown kind '{printable(parts[0])}'; expected one of {', '.join(KINDS)}"
     if parts[-1] == README:
         return None
     return "expected KIND/TOPIC/SLUG/FILE: this lies outside of any entry, or is a link"
@@ -176,7 +178,8 @@ def _id_fault(entry_id: str) -> str | None:
     return None
 
 
-def _same_name(entry_id: str) -> str:
+def same_name(entry_id: str) -> str:
+    """Return what two ids share that nobody could tell apart, or that are one folder on some systems."""
     return entry_id.casefold().replace("_", "-")
 
 
@@ -208,7 +211,8 @@ def survey(entries: Path) -> Survey:
     found = []
     for entry_id in sorted(groups):
         fault = _id_fault(entry_id)
-        first = firsts.setdefault(_same_name(entry_id), entry_id)
+        # A folder whose name is none must not take the place of one whose name is.
+        first = entry_id if fault is not None else firsts.setdefault(same_name(entry_id), entry_id)
         if first != entry_id:
             fault = f"duplicate id: {printable(entry_id)} and {printable(first)} are the same name"
         found.append(Found(entry_id, state_of(groups[entry_id]), youngest[entry_id], fault))

@@ -11,6 +11,7 @@ from kb.config import Root
 from kb.errors import ConfigError, EntryChangedError, EntryFormatError, EntryNotFoundError, KbError
 from kb.service.adding import add
 from kb.service.indexing import update
+from kb.store.layout import survey
 
 WriteEntry = Callable[..., Path]
 ID = "kernel/rmsnorm/row-per-cta"
@@ -35,6 +36,18 @@ def test_an_entry_is_added_under_the_id_its_path_spells(root: Root, draft: Calla
 
 def test_an_id_may_be_given(root: Root, draft: Callable[..., Path]) -> None:
     assert add(draft(), "kernel/rmsnorm/other", root).id == "kernel/rmsnorm/other"
+
+
+def test_an_id_that_cannot_be_told_from_a_taken_one_is_refused(
+    root: Root, write_entry: WriteEntry, tmp_path: Path
+) -> None:
+    taken = "technique/split_k/few-rows"
+    draft = write_entry(tmp_path / "draft", taken)
+    add(draft, None, root)
+    with pytest.raises(EntryFormatError, match=f"{taken} has the same name") as caught:
+        add(draft, "technique/split-k/few-rows", root)
+    assert taken in str(caught.value.hint)
+    assert [each.id for each in survey(root.entries).found if each.fault is None] == [taken]
 
 
 def test_a_path_that_spells_no_id_asks_for_one(root: Root, draft: Callable[..., Path], tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 import os
 import socket
+import time
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -69,11 +71,41 @@ def test_a_good_entry_is_read(folder: Path) -> None:
         ("schema = 1", "schema = 2", "field schema: expected 1, found 2"),
         ("schema = 1", 'schema = 1\n"a\\u001b\\n" = "\\u202e"', "field a\\x1b\\n: expected no field of this name"),
         ("schema = 1", "x = " + "[" * 20000 + "]" * 20000, "expected TOML, found nesting that is too deep"),
+        ("schema = 1", "x = " + "{a = " * 300 + "1" + "}" * 300, "expected TOML, found nesting that is too deep"),
+        ("schema = 1", "a." * 20 + "b = 1", "expected TOML, found nesting that is too deep"),
+        ("schema = 1", "a" + ".a" * 15_000 + " = 1", "expected at most 64 dots in a line, found 15,000 in line 1"),
+        ("version = 1", "version = 0x" + "f" * 9_000, "field version: expected an integer of at most 64 bits"),
+        ("version = 1", "version = 10000001", "field version: expected less than or equal to 1000000"),
+        ('title = "RMSNorm', 'title = "\\u200fRMSNorm', "field title: expected printable text, found the"),
+        ('title = "RMSNorm', 'title = "\\U000E0041RMSNorm', "field title: expected printable text, found the"),
     ],
 )  # fmt: skip
 def test_a_broken_fact_names_the_field_and_both_sides(folder: Path, old: str, new: str, said: str) -> None:
     edit(folder, old, new)
     assert said in fault(folder)
+
+
+def test_code_that_reads_in_another_order_than_it_runs_is_refused(folder: Path) -> None:
+    (folder / "kernel.py").write_text("def run(x):\n    return x  # \u202e evil\n", encoding="utf-8")
+    assert "kernel.py: expected printable text, found the character U+202E" in fault(folder)
+
+
+def test_nothing_lies_too_deep_to_be_seen(folder: Path) -> None:
+    deep = folder / "a/b/c"
+    deep.mkdir(parents=True)
+    (deep / "seen.py").write_text("x = 1\n")
+    assert "a/b/c/seen.py" in files.read(folder, ID).files
+    (deep / "d").mkdir()
+    assert "a/b/c/d: expected at most 3 folders inside one another" in fault(folder)
+
+
+def test_json_with_many_keys_is_read_in_linear_time() -> None:
+    text = "{" + ",".join(f'"k{number}": 1' for number in range(80_000)) + "}"
+    began = time.process_time()
+    assert len(cast("dict[str, int]", files.strict_json(text.encode()))) == 80_000
+    assert time.process_time() - began < 5
+    with pytest.raises(ValueError, match="the key 'k1' stands there twice"):
+        files.strict_json(text.replace('"k2"', '"k1"').encode())
 
 
 def test_every_fault_is_counted(folder: Path) -> None:
@@ -156,7 +188,7 @@ def test_an_unknown_kind_of_file_is_refused(folder: Path, name: str) -> None:
 
 def test_a_name_that_is_not_text_is_escaped(folder: Path) -> None:
     Path(os.fsdecode(os.fsencode(folder) + b"/\xff\n.py")).write_text("x")
-    assert "\\\\udcff\\n.py" in fault(folder)
+    assert "/\\udcff\\n.py: " in fault(folder)
 
 
 @pytest.mark.parametrize(

@@ -124,3 +124,11 @@ def test_two_names_for_the_same_id_are_a_duplicate(root: Root, write_entry: Writ
     faults = [each.fault for each in layout.survey(root.entries).found]
     assert faults[0] is None
     assert faults[1] == "duplicate id: technique/split_k/a and technique/split-k/a are the same name"
+
+
+def test_a_folder_whose_name_is_no_id_takes_no_place(root: Root, write_entry: WriteEntry) -> None:
+    write_entry(root.entries, "technique/norm/Rows")
+    write_entry(root.entries, "technique/norm/rows")
+    faults = {each.id: each.fault for each in layout.survey(root.entries).found}
+    assert faults["technique/norm/rows"] is None
+    assert "lower case" in str(faults["technique/norm/Rows"])
