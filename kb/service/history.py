@@ -24,9 +24,35 @@ def parse_reference(text: str) -> tuple[str, int | None]:
     match = _REFERENCE.fullmatch(text)
     if match is None:
         shown = layout.printable(text[:200])
-        raise EntryFormatError(f"{shown!r}: expected ID or ID@VERSION", hint="kb show kernel/rmsnorm/row-per-cta@1")
+        raise EntryFormatError(f"'{shown}': expected ID or ID@VERSION", hint="kb show kernel/rmsnorm/row-per-cta@1")
     entry_id = str(layout.parse_id(match.group(1)))
     return entry_id, int(match.group(2)) if match.group(2) else None
+
+
+def resolve(root: Root, text: str) -> tuple[str, int | None]:
+    """Take a reference apart; a slug that only one entry has will do for its id.
+
+    Args:
+        root: The knowledge base.
+        text: ``ID``, ``ID@VERSION``, ``SLUG`` or ``SLUG@VERSION``.
+
+    Raises:
+        EntryFormatError: It is none of these.
+        EntryNotFoundError: The slug is that of several entries.
+    """
+    slug, at, version = text.partition("@")
+    if "/" not in slug:
+        named = [known for known in layout.entry_ids(root.entries) if slug and known.endswith("/" + slug)]
+        if len(named) > 1:
+            raise EntryNotFoundError(f"'{slug}' is the slug of {len(named)} entries", hint=f"one of {', '.join(named)}")
+        if named:
+            return parse_reference(named[0] + at + version)
+    return parse_reference(text)
+
+
+def is_incomplete(root: Root) -> bool:
+    """Tell whether git holds only the newest commits, so that a history may lack older versions."""
+    return store.is_shallow(root.entries)
 
 
 def _nearest(root: Root, entry_id: str) -> str:
@@ -40,14 +66,14 @@ def history(root: Root, entry_id: str) -> tuple[Version, ...]:
 
     Args:
         root: The knowledge base.
-        entry_id: Its id; a version after ``@`` is ignored.
+        entry_id: Its id or slug; a version after ``@`` is ignored.
 
     Raises:
         EntryFormatError: The id is none.
         EntryNotFoundError: Neither the files nor git know it; the hint names the nearest ids.
         HistoryError: Git is missing or cannot be read.
     """
-    name, _ = parse_reference(entry_id)
+    name, _ = resolve(root, entry_id)
     try:
         return store.versions(root.entries, name)
     except EntryNotFoundError as error:
@@ -59,14 +85,14 @@ def show(root: Root, reference: str) -> Snapshot:
 
     Args:
         root: The knowledge base.
-        reference: ``ID`` or ``ID@VERSION``.
+        reference: ``ID`` or ``ID@VERSION``; a slug will do.
 
     Raises:
         EntryFormatError: The reference is none.
         EntryNotFoundError: There is no such entry or version.
         HistoryError: An older version was asked for and git cannot give it.
     """
-    name, version = parse_reference(reference)
+    name, version = resolve(root, reference)
     try:
         return store.at(root.entries, name, version)
     except EntryNotFoundError as error:
@@ -88,5 +114,5 @@ def diff(root: Root, old: str, new: str | None = None) -> tuple[str, ...]:
         EntryNotFoundError: There is no such entry or version.
         HistoryError: An older version was asked for and git cannot give it.
     """
-    name, _ = parse_reference(old)
+    name, _ = resolve(root, old)
     return store.diff(show(root, old), show(root, new or name))

@@ -6,11 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from kb import catalogue
 from kb.config import Root
+from kb.errors import EntryNotFoundError, HistoryError
 from kb.models.hit import Answer
 from kb.retrieval import filters as scopes
 from kb.retrieval import retriever
 from kb.service import history
-from kb.service.indexing import ensure_index
+from kb.service.indexing import ensure_index, row_of
+from kb.store import files
+from kb.store.content import Content
+from kb.store.history import Snapshot
+from kb.values import plain
 
 if TYPE_CHECKING:
     import sqlite3
@@ -70,11 +75,26 @@ def show_root(root: Root, reference: str) -> dict[str, Any]:
         HistoryError: The version is older, and git cannot give it.
     """
     name, at, version = reference.rpartition("@")
-    with closing(catalogue.open_reader(ensure_index(root))) as connection:
-        found = retriever.get(connection, name if at else version)
+    try:
+        with closing(catalogue.open_reader(ensure_index(root))) as connection:
+            found = retriever.get(connection, name if at else version)
+    except EntryNotFoundError:
+        # What is gone from the files is still in git.
+        if not at:
+            raise
+        return _older(history.show(root, reference))
     if not at or version == str(found["version"]):
         return found
-    old = history.show(root, f"{found['id']}@{version}")
-    files = {file: body.decode("utf-8", "replace") for file, body in old.files.items()}
-    shown = {"id": old.id, "version": old.version, "commit": old.commit, **old.facts, "readme": old.readme}
-    return shown | {"files": list(files), "contents": files}
+    return _older(history.show(root, f"{found['id']}@{version}"))
+
+
+def _older(old: Snapshot) -> dict[str, Any]:
+    """Return a version from git in the form that the catalogue gives the present one, with its commit and contents."""
+    stored, faults = files.inspect(Content(old.files, (), ()), old.id)
+    if stored is None:
+        message = f"{old.id}@{old.version}: today's format cannot read that version: {faults[0]}"
+        raise HistoryError(message, hint=f"kb diff {old.id}@{old.version} shows its files")
+    row = row_of(stored)
+    shown = {name: plain(getattr(row, name)) for name in catalogue.ENTRY_COLUMNS}
+    contents = {name: body.decode("utf-8", "replace") for name, body in old.files.items()}
+    return {**shown, "commit": old.commit, "contents": contents}

@@ -28,7 +28,7 @@ def _default_branch(repository: "Repo") -> "Commit | None":
 
 def _base(repository: "Repo") -> "Commit | None":
     """Return the commit to compare with: where this branch left the default one, else the last commit."""
-    if not repository.head.is_valid():
+    if not history.has_commits(repository):
         return None
     head = repository.head.commit
     default = _default_branch(repository)

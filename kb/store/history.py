@@ -100,11 +100,52 @@ def opened(folder: Path) -> "Iterator[Repo]":
     except git.GitCommandNotFound as error:
         raise HistoryError("git is not installed, so there are no older versions", hint=_NO_GIT) from error
     except (git.GitError, ValueError, OSError) as error:
-        last = (str(getattr(error, "stderr", "")).strip(" '\n") or str(error)).splitlines()
-        why = next((line.strip() for line in last if "fatal" in line or "stderr" not in line), "unknown")
-        raise HistoryError(f"git cannot read {folder}: {why}", hint="git status") from error
+        raise HistoryError(f"git cannot read {folder}: {reason(error)}", hint="git status") from error
     finally:
         repository.close()
+
+
+def reason(error: Exception) -> str:
+    """Return what git itself said, in one line.
+
+    Args:
+        error: As GitPython raised it.
+    """
+    said = str(getattr(error, "stderr", "")) or str(error)
+    lines = [line.strip().removeprefix("stderr:").strip(" '") for line in said.splitlines()]
+    said_why = [line for line in lines if line.startswith(("fatal:", "error:"))] or [line for line in lines if line]
+    return said_why[0] if said_why else type(error).__name__
+
+
+def has_commits(repository: "Repo") -> bool:
+    """Tell whether anything is committed; whatever else keeps git from answering is an error, not an empty history.
+
+    Args:
+        repository: As :func:`opened` gave it.
+    """
+    code, _, said = repository.git.rev_parse(
+        "--verify", "--quiet", "HEAD", with_extended_output=True, with_exceptions=False
+    )
+    if code not in (0, 1):
+        raise ValueError(said or f"git rev-parse ended with {code}")
+    return bool(code == 0)
+
+
+def is_shallow(entries: Path) -> bool:
+    """Tell whether git holds only the newest commits, so that older versions may be missing from a history.
+
+    Args:
+        entries: The ``entries/`` folder.
+
+    Raises:
+        HistoryError: Git is missing or cannot be read.
+    """
+    with opened(entries) as repository:
+        return _shallow(repository)
+
+
+def _shallow(repository: "Repo") -> bool:
+    return (Path(repository.git_dir) / "shallow").is_file()
 
 
 def relative(repository: "Repo", folder: Path) -> str:
@@ -151,8 +192,7 @@ def tree_at(commit: "Commit", path: str) -> "Tree | None":
 
 
 def _walk(repository: "Repo", path: str) -> "Iterator[tuple[Commit, Tree, dict[str, object]]]":
-    # The reference alone: a commit that is there but cannot be read is an error, not an empty history.
-    if not repository.git.rev_parse("--verify", "--quiet", "HEAD", with_exceptions=False):
+    if not has_commits(repository):
         return
     # All names at once: a walk that is given up half-way would leave its process and pipes open.
     for name in repository.git.rev_list("HEAD", "--", path).split():
@@ -251,7 +291,7 @@ def at(entries: Path, entry_id: str, version: int | None = None) -> Snapshot:
                 files = tree_files(tree)
                 return Snapshot(entry_id, version, commit.hexsha, facts, _text(files.get(layout.README, b"")), files)
             seen.append(_version_of(facts) or 0)
-        if (Path(repository.git_dir) / "shallow").is_file():
+        if _shallow(repository):
             raise HistoryError(
                 f"version {version} of {entry_id} is not in this shallow clone", hint="git fetch --unshallow"
             )

@@ -62,3 +62,13 @@ def test_outside_of_git_an_older_version_says_how_to_get_it(root: Root, write_en
     assert history.show(root, f"{ID}@2").version == 2
     with pytest.raises(HistoryError):
         history.show(root, f"{ID}@1")
+
+
+def test_a_repository_that_git_refuses_is_no_empty_history(root: Root, write_entry: WriteEntry) -> None:
+    write_entry(root.entries)
+    subprocess.run(["git", "init", "-q"], cwd=root.path, check=True)
+    assert [each.commit for each in history.history(root, ID)] == [None]
+    (root.path / ".git/refs/heads/main").write_text("0" * 39 + "\n")
+    (root.path / ".git/HEAD").write_text("nonsense\n")
+    with pytest.raises(HistoryError):
+        history.history(root, ID)
