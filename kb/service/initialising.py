@@ -1,18 +1,22 @@
 """Make a new knowledge base in a new git repository."""
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from kb.config import MARKER, is_root
 from kb.errors import ConfigError
+from kb.store.history import reason
 
 if TYPE_CHECKING:
     from git import Actor, Repo
 
+# The marker comes last: a folder that was cut off half-way is no knowledge base.
 _FILES = {
-    MARKER: "# This file marks a knowledge base of kernel-kb; the entries are in entries/.\nschema = 1\n",
     ".gitignore": ".kb/\n__pycache__/\n*.py[cod]\n",
     # The digest of an entry is over bytes, so no system may rewrite line ends.
     ".gitattributes": "entries/** -text\n",
@@ -22,6 +26,7 @@ _FILES = {
         " kernel-kb.\n\n```\nkb add DIR --id kernel/OPERATOR/SLUG   # add an entry\nkb search WORDS"
         "                        # find one\nkb check                               # check all of them\n```\n"
     ),
+    MARKER: "# This file marks a knowledge base of kernel-kb; the entries are in entries/.\nschema = 1\n",
 }
 
 
@@ -65,7 +70,7 @@ def _commit(path: Path) -> tuple[str | None, str | None]:
             )
             return made.hexsha, None
     except (git.GitError, OSError, ValueError) as error:
-        raise ConfigError(f"git cannot make a repository in {path}: {error}", hint="git --version") from error
+        raise ConfigError(f"git cannot make a repository in {path}: {reason(error)}", hint="git --version") from error
 
 
 def init(folder: Path) -> Initialised:
@@ -84,16 +89,32 @@ def init(folder: Path) -> Initialised:
     if is_root(path):
         return Initialised(path, "already", None, "it is a knowledge base already; nothing was changed")
     try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        made = not path.exists()
+        if not made and (not path.is_dir() or any(path.iterdir())):
             raise ConfigError(
                 f"expected a new or an empty folder, found something in {path}", hint="kb init NEW_FOLDER"
             )
-        (path / "entries").mkdir(parents=True)
-        for name, text in _FILES.items():
-            (path / name).write_text(text, encoding="utf-8")
+        with _undone(path, whole=made):
+            (path / "entries").mkdir(parents=True)
+            for name, text in _FILES.items():
+                (path / name).write_text(text, encoding="utf-8")
+            commit, note = _commit(path)
     except OSError as error:
         raise ConfigError(
             f"cannot write {path}: {error.strerror}", hint="choose a folder that can be written"
         ) from error
-    commit, note = _commit(path)
     return Initialised(path, "made", commit, note)
+
+
+@contextmanager
+def _undone(path: Path, *, whole: bool) -> Iterator[None]:
+    """Remove what was made below a folder that was new or empty if the rest cannot be made."""
+    try:
+        yield
+    except BaseException:
+        for made in [path] if whole else list(path.iterdir()):
+            if made.is_dir():
+                shutil.rmtree(made, ignore_errors=True)
+            else:
+                made.unlink(missing_ok=True)
+        raise

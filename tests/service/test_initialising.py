@@ -1,7 +1,9 @@
 """A new knowledge base is a git repository that works at once."""
 
 import os
+import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from kb.service.checking import check
 from kb.service.initialising import init
 
 WriteEntry = Callable[..., Path]
+REPOSITORY = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +84,28 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="expected a new or an empty folder"):
         init(tmp_path / "mine.txt")
     assert [each.name for each in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_what_git_cannot_finish_leaves_nothing(tmp_path: Path, there: bool) -> None:
+    base, programs = tmp_path / "base", tmp_path / "programs"
+    programs.mkdir()
+    if there:
+        base.mkdir()
+    failing = programs / "git"
+    failing.write_text(
+        f'#!/bin/sh\n[ "$1" = version ] && exec {shutil.which("git")} version\n'
+        "echo 'fatal: No space left on device' >&2\nexit 128\n"
+    )
+    failing.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "kb", "init", str(base)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, cwd=REPOSITORY)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0].endswith(f"{base}: fatal: No space left on device")
+    assert base.exists() == there
+    assert not there or not any(base.iterdir())
+    assert init(base).state == "made"
 
 
 def test_a_place_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
