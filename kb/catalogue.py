@@ -4,6 +4,9 @@ The catalogue is one SQLite file (WAL). ``kb.store`` writes it through SQLModel;
 ``sqlite3`` alone. ``SCHEMA`` is stored in it: another number means rebuild.
 """
 
+from __future__ import annotations
+
+import json
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -13,7 +16,11 @@ from urllib.parse import quote
 from kb.errors import IndexStaleError
 from kb.values import sha256
 
-SCHEMA = 1
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+SCHEMA = 2
 """Raise it with every change of a table or of what is written into one."""
 
 FILE = "catalogue.db"
@@ -147,3 +154,15 @@ def read_meta(connection: sqlite3.Connection, key: str) -> str | None:
     """Return one value of the meta table, or None."""
     row = connection.execute(f"SELECT value FROM {META} WHERE key = ?", (key,)).fetchone()  # noqa: S608
     return None if row is None else str(row[0])
+
+
+def stored_json(text: str) -> Any:  # noqa: ANN401 - plain JSON
+    """Parse JSON that the catalogue keeps.
+
+    Raises:
+        IndexStaleError: It is none, so the catalogue is damaged.
+    """
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise IndexStaleError(f"the catalogue is damaged: {error}", hint="kb index --rebuild") from error

@@ -106,6 +106,9 @@ def _entries(root: Root) -> Examination:
 
 def _catalogue(root: Root) -> Examination:
     files = [folder / catalogue.FILE for folder in config.derived_candidates(root)]
+    odd = next((file for file in files if file.exists() and not file.is_file()), None)
+    if odd is not None:
+        return Examination("catalogue", "problem", f"{odd}: expected a file", f"remove {odd}")
     present = [file for file in files if file.is_file()]
     if not present:
         return Examination("catalogue", "note", "not built yet", "kb index, or just search")
@@ -134,7 +137,7 @@ def _safely(name: str, look: Callable[[], Examination]) -> Examination:
     except KbError as error:
         return Examination(name, "problem", error.message, error.hint)
     except OSError as error:
-        return Examination(name, "problem", f"{error.filename}: {error.strerror}", "check its permissions")
+        return Examination(name, "problem", f"{error.filename or name}: {error.strerror}", "check its permissions")
 
 
 def examine(asked: str | None = None) -> tuple[Examination, ...]:

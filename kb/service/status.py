@@ -1,6 +1,5 @@
 """The matrix of entries and devices: how each entry reaches each device, and what is proven there."""
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -64,7 +63,7 @@ def status(root: Root, devices: Sequence[str] | None = None) -> Status:
         stored = connection.execute(_SQL).fetchall()
     rows = []
     for name, version, outcome, withdrawn, text in stored:
-        plain = json.loads(text)
+        plain = catalogue.stored_json(text)
         facts = transfer.facts_of(name, plain)
         cells = []
         for scope in scopes:

@@ -143,7 +143,7 @@ def problems_of(connection: sqlite3.Connection) -> tuple[Problem, ...]:
     Args:
         connection: A reader of the catalogue.
     """
-    return tuple(Problem(**each) for each in json.loads(catalogue.read_meta(connection, "problems") or "[]"))
+    return tuple(Problem(**each) for each in catalogue.stored_json(catalogue.read_meta(connection, "problems") or "[]"))
 
 
 def _known(file: Path, lexicon_digest: str) -> dict[str, _Known] | None:
@@ -194,7 +194,10 @@ def _translated(file: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreError(f"cannot write {file}: {error.strerror}", hint="check free space and permissions") from error
+        hint = "check free space and permissions"
+        if isinstance(error, IsADirectoryError | NotADirectoryError):
+            hint = f"remove {error.filename or file}: it is not the catalogue's"
+        raise StoreError(f"cannot write {file}: {error.strerror}", hint=hint) from error
 
 
 class _Update:

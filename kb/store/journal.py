@@ -79,7 +79,8 @@ def _write_tree(folder: Path, files: Mapping[str, bytes]) -> None:
 
 def _store_error(error: OSError, doing: str) -> StoreError:
     hint = "check free space and permissions; nothing was changed"
-    return StoreError(f"cannot {doing}: {error.strerror} ({error.filename})", hint=hint)
+    where = f" ({error.filename})" if error.filename else ""
+    return StoreError(f"cannot {doing}: {error.strerror}{where}", hint=hint)
 
 
 def _roll_forward(entries: Path, work: Path, entry_id: str) -> None:

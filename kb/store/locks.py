@@ -76,7 +76,8 @@ def locked(path: Path, *, shared: bool = False, wait_s: float = 60.0) -> Iterato
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise StoreError(f"cannot make the lock file {path}: {error.strerror}", hint="check its permissions") from error
+        hint = f"remove {path}: it is no file" if path.is_dir() else "check its permissions"
+        raise StoreError(f"cannot make the lock file {path}: {error.strerror}", hint=hint) from error
     fallback = path.with_name(path.name + ".held")
     made = False
     try:

@@ -79,6 +79,8 @@ class CatalogueWriter:
                 self._open.execute(text(catalogue.CREATE_TEXT))
         except (DBAPIError, sqlite3.Error) as error:
             self._close()
+            if self._fresh:
+                _remove_file(self._path)
             raise self._translate(error) from error
         return self
 
