@@ -42,10 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code: 0, that of the error, 130 after an interrupt, 141 if nobody reads the output any more.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    for stream in (sys.stdout, sys.stderr):
-        # A title may have characters that the terminal's encoding lacks; that is no reason to fail.
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+    _mend_streams()
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -66,6 +63,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _say(f"kb: {error.filename or 'the output'}: {error.strerror or error}")
         return _quiet(1)
+
+
+def _mend_streams() -> None:
+    """Give a process that was started with closed streams some that nobody reads, and let every text be written."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - stays open to the end
+        stream = getattr(sys, name)
+        # A title may have characters that the terminal's encoding lacks; that is no reason to fail.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def _quiet(code: int) -> int:
@@ -270,8 +278,13 @@ def _show(argv: list[str]) -> int:
 
         return retriever.get(connection, name)
 
-    found: Any = _with_catalogue(options.root, ask)
-    if at and int(version) != found["version"]:
+    try:
+        found: Any = _with_catalogue(options.root, ask)
+    except EntryNotFoundError:
+        if not at:
+            raise
+        found = None
+    if at and (found is None or int(version) != found["version"]):
         # Older versions come from git, which the fast path does not load.
         return _slow(["show", *argv])
     if options.json:
@@ -357,11 +370,8 @@ def _warn(connection: sqlite3.Connection) -> None:
     stored = catalogue.read_meta(connection, "problems")
     if stored in (None, "[]"):
         return
-    import json
-
-    problems = json.loads(str(stored))
-    first = problems[0]
-    _say(f"kb: {len(problems)} left out of the index; {first['where']}: {first['message']}")
+    problems = catalogue.stored_json(str(stored))
+    _say(f"kb: {len(problems)} left out of the index; the first: {problems[0]['message']}")
     _say("hint: kb check")
 
 

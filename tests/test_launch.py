@@ -161,6 +161,37 @@ def test_damage_inside_a_catalogue_that_opens_heals(root: Path, capsys: pytest.C
     assert answered(capsys, "search", "rmsnorm", "--root", root)["hits"]
 
 
+@pytest.mark.parametrize("argv", [["search", "rmsnorm"], ["search", "rmsnorm", "--device", "H100"], ["show", "row"]])
+def test_facts_that_are_no_json_any_more_heal(root: Path, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    answered(capsys, "search", "rmsnorm", "--root", root)
+    with closing(sqlite3.connect(root / ".kb/catalogue.db")) as connection:
+        connection.execute("UPDATE entry SET facts = replace(facts, ':', ';')")
+        connection.commit()
+    found = answered(capsys, *argv, "--root", root)
+    assert found["facts"] if argv[0] == "show" else found["hits"]
+
+
+@pytest.mark.parametrize("command", ["search rmsnorm", "list", "status", "search x --kind y"])
+def test_closed_streams_are_no_traceback(root: Path, command: str) -> None:
+    launched = f'"{sys.executable}" -m kb {command} --root "{root}"'
+    for closed, kept in ((">&-", "stderr"), ("2>&-", "stdout"), ("<&- >&- 2>&-", "neither")):
+        done = subprocess.run(["sh", "-c", f"{launched} {closed}"], capture_output=True, text=True, check=False)
+        assert done.returncode == (7 if "--kind" in command else 0), kept
+        assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_may_claim_any_width(root: Path) -> None:
+    environment = {**os.environ, "COLUMNS": "9" * 5_000}
+    for argv in (["search", "rmsnorm"], ["status", "--device", "cpu"]):
+        command = [sys.executable, "-m", "kb", *argv, "--root", str(root)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    helped = subprocess.run(
+        [sys.executable, "-m", "kb", "index", "-h"], env=environment, capture_output=True, check=False
+    )
+    assert helped.returncode == 0
+
+
 def test_an_entry_that_cannot_be_read_is_named_and_the_others_answer(
     root: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,7 +201,7 @@ def test_an_entry_that_cannot_be_read_is_named_and_the_others_answer(
     assert launch.main(["search", "rmsnorm", "--root", str(root)]) == 0
     out, err = capsys.readouterr()
     assert "kernel/rmsnorm/row@3" in out
-    assert "left out of the index; kernel/rmsnorm/broken" in err
+    assert "1 left out of the index; the first: entries/kernel/rmsnorm/broken/" in err
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,10 @@
 """Assemble the commands and run one."""
 
 import logging
+import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -25,8 +26,13 @@ from kb.cli import (
     verify,
 )
 from kb.cli import eval as evaluation
+from kb.errors import ConfigError
+from kb.plain import terminal_width
 
-EPILOG = "Exit codes: 0 done, 2 settings or usage, 3 not found, 4 format, 6 store, 7 search, 20 not accepted."
+EPILOG = (
+    "Exit codes: 0 done, 2 settings or usage, 3 not found, 4 format, 5 changed without a version, 6 store, 7 search, "
+    "8 operator, 9 device, 10 judge, 20 not accepted."
+)
 
 app = typer.Typer(
     name="kb",
@@ -92,17 +98,30 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         KbError: As the command raised it; the console script says it in one line.
     """
+    if os.environ.get("COLUMNS"):
+        # What a terminal may claim is more than rich can build a line of.
+        os.environ["COLUMNS"] = str(terminal_width())
     command = typer.main.get_command(app)
     try:
         result = command.main(list(argv), prog_name="kb", standalone_mode=False)
     except SystemExit as ending:
+        if isinstance(ending.__context__, BrokenPipeError):
+            raise ending.__context__ from None
         return ending.code if isinstance(ending.code, int) else 0
     except Exception as error:
-        # Usage errors of the parser carry their own words and exit code; everything else passes on.
-        if hasattr(error, "show") and hasattr(error, "exit_code"):
-            error.show()
-            return int(error.exit_code)
+        if hasattr(error, "format_message"):
+            return _misused(error)
         if type(error).__name__ == "Abort":
             return 130
         raise
     return result if isinstance(result, int) else 0
+
+
+def _misused(error: Any) -> int:  # noqa: ANN401 - the parser's own errors have no public base
+    """Raise an error of usage as every other error, unless the parser has answered it with the help."""
+    words = str(error.format_message())
+    if not words:
+        return int(error.exit_code)
+    context = getattr(error, "ctx", None)
+    command = "kb" if context is None else context.command_path
+    raise ConfigError(words[:1].lower() + words[1:].rstrip("."), hint=f"{command} --help") from error

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kb.cli.output import Json, table, write, write_json
+from kb.cli.output import Json, say, table, write, write_json
 
 
 def operators(
@@ -20,6 +20,8 @@ def operators(
             write_json(rows)
         else:
             table(("operator", "what is computed"), [(one["name"], one["summary"]) for one in rows])
+            if not any(one["summary"] for one in rows):
+                say("note: what each computes needs torch: pip install 'kernel-kb[gpu]'")
         return
     found = describe_operator(name)
     if json:

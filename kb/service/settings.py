@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,12 @@ def _text(given: str) -> Value:
     return given
 
 
+def _embedder(given: str) -> Value:
+    if given != "onnx-minilm" and not re.fullmatch(r"(onnx-minilm|sentence-transformers):\S.*", given):
+        raise ValueError("expected onnx-minilm, onnx-minilm:FOLDER or sentence-transformers:NAME_OR_PATH")
+    return _text(given)
+
+
 def _share(given: str) -> Value:
     value = float(given)
     if not 0 <= value <= 1:
@@ -43,7 +50,7 @@ def _flag(given: str) -> Value:
 
 
 _KNOWN: dict[str, tuple[Value, Callable[[str], Value], str]] = {
-    "embedder": ("onnx-minilm", _text, "what embeds: onnx-minilm, or sentence-transformers:NAME_OR_PATH"),
+    "embedder": ("onnx-minilm", _embedder, "what embeds: onnx-minilm, or sentence-transformers:NAME_OR_PATH"),
     "dense_weight": (0.0, _share, "share of the embedding in a semantic score, 0 to 1; 0 takes the measured default"),
     "query_log": (False, _flag, "keep a log of your own queries, to tune search with; never leaves this machine"),
 }
