@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import time
 from collections.abc import Mapping
 
 from kb import evidence
-from kb.catalogue import ENTRY, ENTRY_COLUMNS, LEXICON, TEXT
+from kb.catalogue import ENTRY, ENTRY_COLUMNS, LEXICON, TEXT, stored_json
 from kb.errors import DeviceUnavailableError, EntryNotFoundError, IndexStaleError, RetrievalError
 from kb.models.hit import Answer, Hit
 from kb.retrieval import filters, lexical, rank, words
@@ -101,7 +100,9 @@ def listing(connection: sqlite3.Connection, scope: Scope) -> list[dict[str, Any]
         if scope.devices is not None:
             from kb import transfer
 
-            entry["transfer"] = transfer.assess(transfer.facts_of(entry["id"], json.loads(row[-1])), scope.devices).kind
+            entry["transfer"] = transfer.assess(
+                transfer.facts_of(entry["id"], stored_json(row[-1])), scope.devices
+            ).kind
         found.append(entry)
     return found
 
@@ -149,7 +150,7 @@ def _not_found(entry_id: str, named: list[str], ids: list[str]) -> EntryNotFound
 
 def _decoded(columns: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
     return {
-        name: json.loads(value) if name in _JSON_COLUMNS else value for name, value in zip(columns, row, strict=True)
+        name: stored_json(value) if name in _JSON_COLUMNS else value for name, value in zip(columns, row, strict=True)
     }
 
 

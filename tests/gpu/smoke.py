@@ -172,7 +172,11 @@ def compare(spec: Any, workload: Any, moved: Any, arguments: Any, outputs: Any, 
         scales = spec.condition(*arguments) if spec.condition else [None] * len(expected)
     found = [
         compare_output(
-            o, e.cpu(), buffer=b, dtype=workload.dtype, error=spec.error_under(workload.law),
+            o,
+            e.cpu(),
+            buffer=b,
+            dtype=workload.dtype,
+            error=spec.error_under(workload.law),
             scale=None if s is None else s.cpu(),
         )
         for o, e, b, s in zip(outputs, expected, spec.outputs, scales, strict=True)
@@ -201,7 +205,8 @@ def timings(call: Callable[[], object]) -> dict[str, Any]:
     except Exception:  # noqa: BLE001 - not capturable
         mode = "eager"
         torch.cuda.synchronize()
-    pairs = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(REPEATS)]
+    event: Any = torch.cuda.Event
+    pairs = [(event(enable_timing=True), event(enable_timing=True)) for _ in range(REPEATS)]
     for start, end in pairs:
         flush.zero_()
         start.record()

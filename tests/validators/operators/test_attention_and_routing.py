@@ -86,7 +86,8 @@ def test_attention_without_its_last_key_is_refused() -> None:
     axes = {"batch_size": 1, "q_len": 40, "kv_len": 90, "num_heads": 2, "num_kv_heads": 1, "head_dim": 32, "causal": 0}
     for dtype in ("float32", "bfloat16"):
         q, k, v, scale, causal = draw("attention_prefill", axes, dtype)
-        assert isinstance(k, torch.Tensor) and isinstance(v, torch.Tensor)
+        assert isinstance(k, torch.Tensor)
+        assert isinstance(v, torch.Tensor)
         short = operators.load("attention_prefill").reference(q, k[:, :-1], v[:, :-1], scale, causal)
         results = rounded(short, "attention_prefill", dtype)
         assert verdicts("attention_prefill", (q, k, v, scale, causal), results, dtype) == ["wrong_values"]
@@ -100,7 +101,9 @@ def test_dense_attention_agrees_with_torch() -> None:
         wide = [x.double().transpose(1, 2) for x in (q, k, v) if isinstance(x, torch.Tensor)]
         wide[1:] = [x.repeat_interleave(2, 1) for x in wide[1:]]
         assert isinstance(scale, float)
-        want = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=bool(causal), scale=scale)
+        want = torch.nn.functional.scaled_dot_product_attention(
+            wide[0], wide[1], wide[2], is_causal=bool(causal), scale=scale
+        )
         torch.testing.assert_close(got, want.transpose(1, 2), rtol=1e-12, atol=1e-12)
 
 
@@ -108,9 +111,12 @@ def test_biased_attention_agrees_with_torch_and_hidden_rows_are_zero() -> None:
     axes = {"batch_size": 2, "q_len": 9, "kv_len": 21, "num_heads": 2, "head_dim": 16}
     q, k, v, bias, scale = draw("attention_biased", axes, "float32", "masked")
     (got,) = operators.load("attention_biased").reference(q, k, v, bias, scale)
-    assert isinstance(bias, torch.Tensor) and isinstance(scale, float)
+    assert isinstance(bias, torch.Tensor)
+    assert isinstance(scale, float)
     wide = [x.double().transpose(1, 2) for x in (q, k, v) if isinstance(x, torch.Tensor)]
-    want = torch.nn.functional.scaled_dot_product_attention(*wide, attn_mask=bias.double(), scale=scale)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        wide[0], wide[1], wide[2], attn_mask=bias.double(), scale=scale
+    )
     torch.testing.assert_close(got[:, 1:], want.transpose(1, 2)[:, 1:], rtol=1e-12, atol=1e-12)
     assert not got[:, 0].any()
 
@@ -120,9 +126,13 @@ def test_paged_attention_equals_dense_attention_over_the_gathered_pages() -> Non
     axes |= {"max_pages": 8, "num_pages": 20, "context_len": 13}
     q, k_cache, v_cache, table, lens, scale = draw("paged_attention_decode", axes, "float32", "ragged")
     (got,) = operators.load("paged_attention_decode").reference(q, k_cache, v_cache, table, lens, scale)
-    for x in (q, k_cache, v_cache, table, lens):
+    for x in (q, k_cache, v_cache):
         assert isinstance(x, torch.Tensor)
-    assert int(lens.sum()) == 39 and int(lens[0]) == 0 and not got[0].any()  # type: ignore[union-attr]
+    assert isinstance(table, torch.Tensor)
+    assert isinstance(lens, torch.Tensor)
+    assert int(lens.sum()) == 39
+    assert int(lens[0]) == 0
+    assert not got[0].any()
     for seq in (1, 2):
         slots = [(int(table[seq, t // 4]), t % 4) for t in range(int(lens[seq]))]  # type: ignore[index]
         k = torch.stack([k_cache[page, slot] for page, slot in slots])[None]  # type: ignore[index]
@@ -134,7 +144,8 @@ def test_paged_attention_equals_dense_attention_over_the_gathered_pages() -> Non
 def test_window_rotation_depends_on_the_distance_of_tokens_only() -> None:
     axes = {"num_windows": 1, "window_tokens": 16, "num_heads": 1, "head_dim": 8, "half_dim": 4}
     _, _, _, cos, sin, _ = draw("attention_window", axes, "float32")
-    assert isinstance(cos, torch.Tensor) and isinstance(sin, torch.Tensor)
+    assert isinstance(cos, torch.Tensor)
+    assert isinstance(sin, torch.Tensor)
     x = torch.randn(8, generator=generator(5)).expand(1, 16, 1, 8)
     y = torch.randn(8, generator=generator(6)).expand(1, 16, 1, 8)
     scores = rotate(x, cos, sin)[0, :, 0] @ rotate(y, cos, sin)[0, :, 0].T
@@ -157,7 +168,8 @@ def test_a_gated_delta_rule_that_forgets_a_term_or_keeps_its_state_in_bfloat16_i
     axes = {"num_seqs": 2, "num_heads": 1, "num_v_heads": 2, "head_dim": 32, "head_dim_v": 32}
     q, k, v, g, beta, state, scale = arguments = draw("gated_delta_decode", axes, "bfloat16")
     spec = operators.load("gated_delta_decode")
-    assert isinstance(g, torch.Tensor) and isinstance(state, torch.Tensor)
+    assert isinstance(g, torch.Tensor)
+    assert isinstance(state, torch.Tensor)
     undecayed = rounded(spec.reference(q, k, v, torch.zeros_like(g), beta, state, scale), spec.name, "bfloat16")
     assert verdicts(spec.name, arguments, undecayed, "bfloat16") == ["wrong_values", "wrong_values"]
     y, new_state = rounded(spec.reference(*arguments), spec.name, "bfloat16")
@@ -167,18 +179,22 @@ def test_a_gated_delta_rule_that_forgets_a_term_or_keeps_its_state_in_bfloat16_i
 def test_the_convolution_agrees_with_torch_and_moves_its_state_exactly() -> None:
     axes = {"num_seqs": 3, "num_channels": 10, "width": 4, "state_len": 3}
     x, state, weight, silu = draw("causal_conv1d_update", axes, "float32")
-    assert isinstance(x, torch.Tensor) and isinstance(state, torch.Tensor) and isinstance(weight, torch.Tensor)
+    assert isinstance(x, torch.Tensor)
+    assert isinstance(state, torch.Tensor)
+    assert isinstance(weight, torch.Tensor)
     y, new_state = operators.load("causal_conv1d_update").reference(x, state, weight, silu)
     window = torch.cat([state, x[:, None]], 1).double().transpose(1, 2)
     want = torch.nn.functional.conv1d(window, weight.double()[:, None], groups=10)[:, :, 0]
     torch.testing.assert_close(y, torch.nn.functional.silu(want), rtol=1e-12, atol=1e-12)
-    assert torch.equal(new_state[:, -1].float(), x) and torch.equal(new_state[:, :-1].float(), state[:, 1:])
+    assert torch.equal(new_state[:, -1].float(), x)
+    assert torch.equal(new_state[:, :-1].float(), state[:, 1:])
 
 
 def test_equal_router_logits_go_to_the_lower_expert() -> None:
     logits = torch.tensor([[0.0, 1.0, -0.0, 1.0, 0.0]])
     weights, ids = operators.load("topk_router").reference(logits, 4, 1)
-    assert ids.tolist() == [[1, 3, 0, 2]] and ids.dtype == torch.int32
+    assert ids.tolist() == [[1, 3, 0, 2]]
+    assert ids.dtype == torch.int32
     assert float(weights.sum()) == pytest.approx(1.0)
     swapped = torch.tensor([[1, 3, 2, 0]], dtype=torch.int32)
     assert verdicts("topk_router", (logits, 4, 1), (weights.float(), swapped), "float32") == ["passed", "wrong_values"]
@@ -187,8 +203,10 @@ def test_equal_router_logits_go_to_the_lower_expert() -> None:
 def test_the_router_law_has_no_ties_and_the_other_has() -> None:
     axes = {"num_tokens": 20, "num_experts": 256, "top_k": 8}
     smooth, tied = (draw("topk_router", axes, "bfloat16", law)[0] for law in ("normal", "ties"))
-    assert isinstance(smooth, torch.Tensor) and isinstance(tied, torch.Tensor)
-    assert all(row.unique().numel() == 256 for row in smooth) and all(row.unique().numel() <= 5 for row in tied)
+    assert isinstance(smooth, torch.Tensor)
+    assert isinstance(tied, torch.Tensor)
+    assert all(row.unique().numel() == 256 for row in smooth)
+    assert all(row.unique().numel() <= 5 for row in tied)
 
 
 def test_top_k_keeps_ties_together_and_top_p_counts_what_lies_above() -> None:
@@ -219,11 +237,13 @@ def test_top_p_of_the_laws_is_clear_of_every_step() -> None:
 def test_sampling_agrees_with_searchsorted_and_its_laws_stay_clear_of_edges() -> None:
     for law in ("normal", "sparse"):
         probs, u = draw("sample_categorical", {"num_rows": 12, "vocab_size": 3000}, "float32", law)
-        assert isinstance(probs, torch.Tensor) and isinstance(u, torch.Tensor)
+        assert isinstance(probs, torch.Tensor)
+        assert isinstance(u, torch.Tensor)
         (token,) = operators.load("sample_categorical").reference(probs, u)
         edges = probs.double().cumsum(-1)
         want = torch.searchsorted(edges, u.double()[:, None], side="right")[:, 0]
-        assert torch.equal(token, want) and bool((probs.gather(1, token[:, None]) > 0).all())
+        assert torch.equal(token, want)
+        assert bool((probs.gather(1, token[:, None]) > 0).all())
         distance = (edges - u.double()[:, None]).abs().amin(-1)
         assert bool(((distance > 1e-6) | (u == 0)).all())
         assert verdicts("sample_categorical", (probs, u), (token + 1,), "float32") == ["wrong_values"]
@@ -232,16 +252,19 @@ def test_sampling_agrees_with_searchsorted_and_its_laws_stay_clear_of_edges() ->
 def test_costs_equal_counts_made_by_hand() -> None:
     dense = {"batch_size": 1, "q_len": 2, "kv_len": 3, "num_heads": 2, "num_kv_heads": 1, "head_dim": 8, "causal": 1}
     made = operators.load("attention_prefill").cost(dense, "bfloat16")
-    assert made.flops == 4 * 8 * 2 * (2 + 3) and made.essential_bytes == 2 * 8 * (2 * 2 * 2 + 2 * 3)
+    assert made.flops == 4 * 8 * 2 * (2 + 3)
+    assert made.essential_bytes == 2 * 8 * (2 * 2 * 2 + 2 * 3)
     paged = {"num_seqs": 2, "num_heads": 4, "num_kv_heads": 1, "head_dim": 8, "page_size": 4, "context_len": 8}
     made = operators.load("paged_attention_decode").cost(paged, "float32")
-    assert made.flops == 4 * 16 * 4 * 8 and made.essential_bytes == 4 * (2 * 16 * 8 + 2 * 2 * 4 * 8) + 4 * (4 + 2)
+    assert made.flops == 4 * 16 * 4 * 8
+    assert made.essential_bytes == 4 * (2 * 16 * 8 + 2 * 2 * 4 * 8) + 4 * (4 + 2)
     delta = {"num_seqs": 1, "num_heads": 16, "num_v_heads": 32, "head_dim": 128, "head_dim_v": 128}
     made = operators.load("gated_delta_decode").cost(delta, "bfloat16")
     assert made.essential_bytes == 2 * 2**21 + 2 * (2 * 2048 + 2 * 4096) + 8 * 32
     conv = {"num_seqs": 1, "num_channels": 10, "width": 4, "state_len": 3}
     made = operators.load("causal_conv1d_update").cost(conv, "bfloat16")
-    assert made.flops == 120 and made.essential_bytes == 2 * (80 + 40)
+    assert made.flops == 120
+    assert made.essential_bytes == 2 * (80 + 40)
     made = operators.load("topk_router").cost({"num_tokens": 2, "num_experts": 256, "top_k": 8}, "bfloat16")
     assert made.essential_bytes == 2 * 256 * 2 + 2 * 8 * 8
     rows = {"num_rows": 2, "vocab_size": 10}
