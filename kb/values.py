@@ -1,8 +1,9 @@
 """Frozen values for the path that must start fast, and checksums without OpenSSL. Standard library only.
 
-Why not ``dataclasses``: with ``@dataclass(frozen=True, slots=True)`` on the same nineteen classes a whole search took 6.2
-times as long as ``python -c pass``, with :class:`Frozen` 4.4 times (medians of three runs of 31 turns each, Python 3.11);
-at most 5 is promised. The module itself, which loads ``inspect``, and the code that it compiles for every class cost that.
+Why not ``dataclasses``: with ``@dataclass(frozen=True, slots=True)`` on the same nineteen classes a whole search took
+6.2 times as long as ``python -c pass``, with :class:`Frozen` 4.4 times (medians of three runs of 31 turns each, Python
+3.11); at most 5 is promised. What costs that is the module, which loads ``inspect``, and the code it compiles for
+every class.
 """
 
 from __future__ import annotations
