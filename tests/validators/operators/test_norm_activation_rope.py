@@ -1,6 +1,7 @@
 """Specs of norms, activations, RoPE, KV append and FP8 quantisers say what they should and refuse what they must."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
