@@ -25,21 +25,23 @@ def build(entry_id: str, facts: Mapping[str, object], readme: str) -> Document:
         readme: Its prose.
 
     Returns:
-        Title, tags, facets and text; the facets are canonical words of the lexicon found in the facts.
+        Title, tags, facets and text; the facets are canonical words of the lexicon: first what the entry is about, by
+        its id, operators, tags, title and summary, then (after a mark) what the rest of the facts mentions.
     """
     kind, _, rest = entry_id.partition("/")
     outcome = str(facts.get("outcome", "works"))
     own = [kind] if outcome == "works" else [kind, outcome, "negative result"]
     title = str(facts.get("title", ""))
     tags = [kind, *_strings(facts.get("operator")), *_strings(facts.get("applies_to")), *_strings(facts.get("tags"))]
+    about = [rest, *tags[1:], title, str(facts.get("summary", ""))]
     tags += [*_strings(facts.get("symbols")), *_strings(facts.get("phase")), str(facts.get("language", "")), rest]
-    meaning = list(_meaning(facts))
-    facets = _canonicals(own, of=_OWN) | _canonicals([rest, *_meaning(_without_shapes(facts))], of=None)
+    topics = _canonicals(own, of=_OWN) | _canonicals(about, of=None)
+    mentions = _canonicals(list(_meaning(_without_shapes(facts))), of=None) - topics
     return Document(
         title=title,
         tags=" ".join(_spaced(tag) for tag in tags if tag and tag != "none"),
-        facets=" ".join(sorted(facets)),
-        text="\n".join([*own, *(piece for piece in meaning if piece != title), readme]),
+        facets=" ".join((*sorted(topics), words.MENTIONS, *sorted(mentions))),
+        text="\n".join([*own, *(piece for piece in _meaning(facts) if piece != title), readme]),
     )
 
 

@@ -7,7 +7,7 @@ from kb.catalogue import ENTRY, TEXT, WEIGHTS
 from kb.retrieval import words
 from kb.retrieval.query import Understanding
 
-NEAR_WEIGHT = 0.35
+NEAR_WEIGHT = 0.25
 """What a match of something implied or related counts, against one of what was said."""
 
 LARGE = 20_000

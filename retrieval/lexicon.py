@@ -25,9 +25,11 @@ WEAK = 0.5
 """An ambiguous way to say it."""
 RELATED = 0.3
 """Not said at all, but worth a look."""
+TOGETHER = 0.9
+"""What two words mean that stand in one query."""
 
 _FILE = Path(__file__).parent / "lexicon.toml"
-_RELATIONS = ("implies", "related")
+_RELATIONS = ("implies", "related", "together")
 
 
 def digest() -> str:
@@ -56,7 +58,7 @@ def compile_rows(data: Mapping[str, Mapping[str, Sequence[str]]]) -> tuple[Lexic
     """Turn the parsed file into rows.
 
     Args:
-        data: Facet to canonical word to terms, and the tables ``implies`` and ``related``.
+        data: Facet to canonical word to terms, and the tables ``implies``, ``related`` and ``together``.
 
     Returns:
         Rows sorted by term, then falling weight, then canonical word.
@@ -79,6 +81,8 @@ def compile_rows(data: Mapping[str, Mapping[str, Sequence[str]]]) -> tuple[Lexic
         for other, strength in steps:
             key = (normal, other)
             best[key] = max(best.get(key, 0.0), strength)
+    for canonical, pairs in data.get("together", {}).items():
+        best.update(((words.pair(*both.split(words.PAIR)), canonical), TOGETHER) for both in pairs)
     made = [LexiconRow(term, facet_of[canonical], canonical, weight) for (term, canonical), weight in best.items()]
     return tuple(sorted(made, key=lambda row: (row.term, -row.weight, row.canonical)))
 
@@ -103,7 +107,8 @@ def _facets(data: Mapping[str, Mapping[str, Sequence[str]]]) -> dict[str, str]:
                 raise ValueError(f"lexicon: {canonical!r} stands in {facet_of[canonical]} and in {facet}")
     for relation in _RELATIONS:
         for canonical, others in data.get(relation, {}).items():
-            unknown = [word for word in (canonical, *others) if word not in facet_of]
+            named = [part for other in others for part in other.split(words.PAIR)]
+            unknown = [word for word in (canonical, *named) if word not in facet_of]
             if unknown:
                 raise ValueError(f"lexicon: [{relation}] names {unknown[0]!r}, which no facet has")
     return facet_of

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from kb.catalogue import LEXICON
+from kb.catalogue import LEXICON, TEXT
 from kb.retrieval import words
 from kb.values import Frozen
 
@@ -11,6 +11,19 @@ _SYNONYM = 0.9
 """From this weight on, a row of the lexicon is another way to say the same."""
 _FACET = 0.4
 """From this weight on, it is a facet of the query; below, only related."""
+_IMPORTANCE: Mapping[str, float] = {
+    "arch": 0.3, "device": 0.3, "generation": 0.3, "language": 0.3, "dtype": 0.5, "phase": 0.5, "bound": 0.4,
+    "library": 0.5, "metric": 0.4, "outcome": 0.4, "kind": 0.4, "model": 0.6, "operator": 1.0,
+}  # fmt: skip
+"""How much a facet says of what is looked for, against what it is only looked for under."""
+_OTHER = 0.8
+
+_MENTIONED = 0.2
+"""What a mention counts against a topic."""
+
+_LONG = 5
+"""Letters from which on an unknown word may be a misspelt one."""
+
 _VARIABLES = 500
 """Terms a statement; old builds of SQLite allow 999."""
 
@@ -32,6 +45,12 @@ class Concept(Frozen):
     meanings: tuple[tuple[str, str, float], ...]
     """Facet, canonical word and weight, falling."""
 
+    @property
+    def importance(self) -> float:
+        """How much it says of what is looked for, 0 to 1."""
+        said = [_IMPORTANCE.get(facet, _OTHER) for facet, _, weight in self.meanings if weight >= _SYNONYM]
+        return max(said, default=0.3)
+
 
 class Understanding(Frozen):
     """All that was read from a query."""
@@ -39,6 +58,10 @@ class Understanding(Frozen):
     terms: tuple[str, ...]
     """Words and compounds to look for as they are; function words left out."""
     concepts: tuple[Concept, ...]
+    spelling: tuple[tuple[str, str], ...] = ()
+    """Words that nothing has, and what was read instead."""
+    said: frozenset[str] = frozenset()
+    """The single words of the terms, as :func:`kb.retrieval.words.stems` cuts them."""
 
     @property
     def facets(self) -> dict[str, tuple[str, ...]]:
@@ -54,7 +77,7 @@ class Understanding(Frozen):
     def expansions(self) -> tuple[str, ...]:
         """Everything that is searched for without having been said: ``fp4 → nvfp4``."""
         said = {words.normal(concept.phrase) for concept in self.concepts}
-        shown: dict[str, None] = {}
+        shown = {f"{word} → {instead} (spelling)": None for word, instead in self.spelling}
         for concept in self.concepts:
             for _, canonical, weight in concept.meanings:
                 if words.normal(canonical) in said:
@@ -72,22 +95,28 @@ class Understanding(Frozen):
                 (said if weight >= _SYNONYM else near)[canonical] = None
         return tuple(said) if synonyms else tuple(canonical for canonical in near if canonical not in said)
 
-    def agreement(self, tokens: frozenset[str]) -> float:
+    def agreement(self, topics: frozenset[str], mentions: frozenset[str]) -> float:
         """Return how much of what the query means a document carries, 0 to 1; 0 if nothing was understood.
 
         Args:
-            tokens: The facet tokens of the document.
+            topics: The facet tokens of what the document is about.
+            mentions: Those of what it only mentions.
         """
         if not self.concepts:
             return 0.0
         total = 0.0
+        most = 0.0
         for concept in self.concepts:
             missed = 1.0
             for _, canonical, weight in concept.meanings:
-                if words.token(canonical) in tokens:
+                token = words.token(canonical)
+                if token in topics:
                     missed *= 1.0 - weight
-            total += 1.0 - missed
-        return total / len(self.concepts)
+                elif token in mentions:
+                    missed *= 1.0 - _MENTIONED * weight
+            total += concept.importance * (1.0 - missed)
+            most += concept.importance
+        return total / most
 
 
 def understand(connection: sqlite3.Connection, text: str) -> Understanding:
@@ -102,12 +131,69 @@ def understand(connection: sqlite3.Connection, text: str) -> Understanding:
     """
     cleaned = words.clean(text)
     sequence = words.words(cleaned)[: words.MAX_WORDS]
+    concepts = _concepts(connection, sequence)
+    spelling = _spelling(connection, sequence, concepts)
+    if spelling:
+        instead = dict(spelling)
+        sequence = [instead.get(word, word) for word in sequence]
+        concepts = _concepts(connection, sequence)
+    terms = dict.fromkeys((*_terms(cleaned), *(right for _, right in spelling)))
+    meant = _distinct((*concepts, *_together(connection, concepts)))
+    return Understanding(tuple(terms), meant, spelling, words.stems(" ".join(terms)))
+
+
+def _concepts(connection: sqlite3.Connection, sequence: Sequence[str]) -> tuple[Concept, ...]:
     known = lookup(connection, [phrase for _, _, phrase in words.phrases(sequence)])
-    concepts = tuple(
+    return tuple(
         Concept(" ".join(sequence[start : start + length]), meanings)
         for start, length, _, meanings in words.longest(sequence, known)
     )
-    return Understanding(_terms(cleaned), _distinct(concepts))
+
+
+def _together(connection: sqlite3.Connection, concepts: Sequence[Concept]) -> tuple[Concept, ...]:
+    """Return what words mean that were said together, unless it was said as well."""
+    said = [{canonical for _, canonical, weight in concept.meanings if weight >= _SYNONYM} for concept in concepts]
+    every = {canonical for one in said for canonical in one}
+    pairs = {
+        words.pair(left, right)
+        for place, one in enumerate(said)
+        for other in said[place + 1 :]
+        for left in one
+        for right in other
+        if left != right
+    }
+    found = lookup(connection, sorted(pairs))
+    return tuple(
+        Concept(pair, meanings)
+        for pair, rows in sorted(found.items())
+        if (meanings := tuple(row for row in rows if row[1] not in every))
+    )
+
+
+def _spelling(
+    connection: sqlite3.Connection, sequence: Sequence[str], concepts: Sequence[Concept]
+) -> tuple[tuple[str, str], ...]:
+    """Return words that neither lexicon nor catalogue has, each with the one word of the lexicon that is near."""
+    read = {word for concept in concepts for word in concept.phrase.split()}
+    unknown = [
+        word
+        for word in dict.fromkeys(sequence)
+        if len(word) >= _LONG and word.isalpha() and word not in read and not _is_used(connection, word)
+    ]
+    if not unknown:
+        return ()
+    known = {word for (term,) in connection.execute(f"SELECT DISTINCT term FROM {LEXICON}") for word in term.split()}  # noqa: S608
+    found = []
+    for word in unknown:
+        near = sorted(other for other in known if words.is_near(word, other))
+        if len(near) == 1:
+            found.append((word, near[0]))
+    return tuple(found)
+
+
+def _is_used(connection: sqlite3.Connection, word: str) -> bool:
+    sql = f"SELECT 1 FROM {TEXT} WHERE {TEXT} MATCH ? LIMIT 1"  # noqa: S608
+    return word in _FUNCTION_WORDS or connection.execute(sql, (f'"{word}"',)).fetchone() is not None
 
 
 def lookup(connection: sqlite3.Connection, terms: Sequence[str]) -> Mapping[str, tuple[tuple[str, str, float], ...]]:

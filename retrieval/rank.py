@@ -15,21 +15,34 @@ if TYPE_CHECKING:
     from kb.transfer import Transfer
 
 _FREE: Mapping[str, float] = {
-    "text": 0.48, "facets": 0.22, "operator": 0.17, "evidence": 0.05, "freshness": 0.02, "outcome": 0.03, "kind": 0.03,
+    "text": 0.30, "title": 0.20, "tags": 0.09, "facets": 0.16, "operator": 0.14, "evidence": 0.035, "freshness": 0.015,
+    "outcome": 0.03, "kind": 0.03,
 }  # fmt: skip
 """Weights where no device is known."""
 
-_MENTIONED = 0.12
+_MENTIONED = 0.10
 """Weight of transfer where the query only mentions a device."""
-_ASKED = 0.22
+_ASKED = 0.15
 """Weight of transfer where a device is asked for: a runnable entry passes a slightly better match that is not."""
 
 _TRANSFER: Mapping[str, float] = {
     "exact": 1.0, "recompile": 0.95, "retune": 0.8, "port": 0.3, "technique": 0.25, "none": 0.0,
 }  # fmt: skip
+_NO_CODE = 0.8
+"""Transfer of an idea that never was code: it is what it is on every device."""
+_TUNED_ELSEWHERE = 0.4
+"""Transfer of parameters that were tuned on another device: they are nothing but their tuning."""
+_UNASKED = 0.7
+"""What is about one operator where none was named, against what is about several or all."""
+_TRAINING = 0.85
+"""What is made for training, where nothing of that was asked: gradients of an operator share all of its words."""
+_ABOUT = 0.3
+"""What knowledge about the named operator counts, against what computes it."""
 _FRESHNESS: Mapping[str, float] = {"fresh": 1.0, "unknown": 0.5, "stale": 0.4, "infeasible": 0.2, "refuted": 0.0}
-_KIND: Mapping[str, float] = {"target": 0.2, "campaign": 0.7}
-"""A target describes what is wanted; nearly every word of its domain is in it."""
+_KIND: Mapping[str, float] = {"target": 0.2, "campaign": 0.3, "combination": 0.6}
+"""A target describes what is wanted, a combination what it is made of: nearly every word of a domain is in them."""
+_CODE_FOR_TROUBLE = 0.4
+"""Code where something is wrong or slow, against knowledge about it."""
 
 
 class Candidate(Frozen):
@@ -42,12 +55,25 @@ class Candidate(Frozen):
     title: str
     text: float
     """Full-text score over the best one of this search, 0 to 1."""
-    facets: frozenset[str]
-    """Facet tokens of the document."""
+    topics: frozenset[str]
+    """Facet tokens of what the entry is about."""
+    mentions: frozenset[str]
+    """Facet tokens of what it mentions besides."""
     standing: Standing
     transfer: Transfer | None
     """None if no device is known."""
     withdrawn: str | None = None
+    tags: str = ""
+    """Its tags, operators and the end of its id, as full-text search sees them."""
+    code: bool = True
+    """False for what carries no code of its own."""
+    narrow: bool = True
+    """True for what is about a single operator."""
+
+    @property
+    def facets(self) -> frozenset[str]:
+        """All facet tokens of the document."""
+        return self.topics | self.mentions
 
 
 def score(candidate: Candidate, understanding: Understanding, *, asked: bool) -> float:
@@ -58,10 +84,13 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
         understanding: What was read from the query.
         asked: True if the device was asked for, False if the query only mentions it.
     """
+    asked_for = understanding.said
     parts = {
         "text": candidate.text,
-        "facets": understanding.agreement(candidate.facets),
-        "operator": _operator(candidate.operator, understanding),
+        "title": _share(asked_for, candidate.title),
+        "tags": _share(asked_for, candidate.tags),
+        "facets": understanding.agreement(candidate.topics, candidate.mentions),
+        "operator": _operator(candidate, understanding),
         "evidence": EVIDENCE.index(candidate.standing.level) / (len(EVIDENCE) - 1),
         "freshness": _FRESHNESS[candidate.standing.freshness],
         "outcome": _outcome(candidate.outcome, understanding),
@@ -70,19 +99,42 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
     total = sum(weight * parts[name] for name, weight in _FREE.items())
     if candidate.transfer is not None:
         share = _ASKED if asked else _MENTIONED
-        total = (1.0 - share) * total + share * _TRANSFER[candidate.transfer.kind]
+        total = (1.0 - share) * total + share * _reach(candidate, candidate.transfer.kind)
+    if "training" in candidate.topics and "training" not in understanding.facets.get("phase", ()):
+        total *= _TRAINING
     return round(total, 4)
 
 
-def _operator(operator: str | None, understanding: Understanding) -> float:
-    """Prefer the operator that was named over a fusion of it with others, whose words contain the name as well."""
+def _share(asked: frozenset[str], text: str) -> float:
+    """Return how many of the words asked for a short text has, as a part of them."""
+    return len(asked & words.stems(text)) / len(asked) if asked else 0.0
+
+
+def _reach(candidate: Candidate, kind: str) -> float:
+    if kind == "technique" and not candidate.code:
+        return _NO_CODE
+    if kind == "retune" and candidate.kind == "config":
+        return _TUNED_ELSEWHERE
+    return _TRANSFER[kind]
+
+
+def _operator(candidate: Candidate, understanding: Understanding) -> float:
+    """Prefer the operator that was named over a fusion of it with others, whose words contain the name as well.
+
+    Knowledge about the operator, which computes nothing itself, stands between.
+    """
     said = [
         canonical
         for concept in understanding.concepts
         for facet, canonical, weight in concept.meanings
-        if facet == "operator" and weight == 1.0
+        if facet == "operator" and weight >= 0.9
     ]
-    return 1.0 if not said or operator in said else 0.0
+    if not said:
+        return _UNASKED if candidate.narrow else 1.0
+    if candidate.operator in said:
+        return 1.0
+    about = candidate.operator is None and any(words.token(one) in candidate.facets for one in said)
+    return _ABOUT if about else 0.0
 
 
 def _outcome(outcome: str, understanding: Understanding) -> float:
@@ -91,7 +143,11 @@ def _outcome(outcome: str, understanding: Understanding) -> float:
 
 
 def _kind(kind: str, understanding: Understanding) -> float:
-    return 1.0 if kind in understanding.facets.get("kind", ()) else _KIND.get(kind, 1.0)
+    facets = understanding.facets
+    if kind in facets.get("kind", ()):
+        return 1.0
+    trouble = ("symptom" in facets or "outcome" in facets) and kind != "technique"
+    return _KIND.get(kind, 1.0) * (_CODE_FOR_TROUBLE if trouble else 1.0)
 
 
 def reasons(candidate: Candidate, device: str | None) -> tuple[str, ...]:

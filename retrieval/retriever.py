@@ -217,32 +217,25 @@ class _Search:
         """Load the rows that words and facets put first."""
         marks = ",".join("?" * len(scores))
         found = self.connection.execute(
-            f"SELECT rowid, facets FROM {TEXT} WHERE rowid IN ({marks})",  # noqa: S608
+            f"SELECT rowid, facets, tags FROM {TEXT} WHERE rowid IN ({marks})",  # noqa: S608
             tuple(scores),
         )
-        facets = {rowid: frozenset(text.split()) for rowid, text in found}
+        facets = {rowid: (*words.facets(text), tags) for rowid, text, tags in found}
         top = max(scores.values())
         first = sorted(
             facets,
-            key=lambda rowid: (-(0.7 * scores[rowid] / top + 0.3 * self.understanding.agreement(facets[rowid])), rowid),
+            key=lambda rowid: (
+                -(0.7 * scores[rowid] / top + 0.3 * self.understanding.agreement(*facets[rowid][:2])),
+                rowid,
+            ),
         )[:most]
-        columns = (
-            "rowid",
-            "id",
-            "version",
-            "title",
-            "kind",
-            "operator",
-            "outcome",
-            "license",
-            "summary",
-            "withdrawn",
-            "facts",
-        )
+        columns = ("rowid", "id", "version", "title", "kind", "operator", "outcome", "license", "summary", "withdrawn",
+                   "facts")  # fmt: skip
         marks = ",".join("?" * len(first))
         sql = f"SELECT {', '.join(columns)} FROM {ENTRY} WHERE rowid IN ({marks})"  # noqa: S608
         return [
-            {**_decoded(columns, row), "facets": facets[row[0]]} for row in self.connection.execute(sql, tuple(first))
+            {**_decoded(columns, row), **dict(zip(("topics", "mentions", "words"), facets[row[0]], strict=True))}
+            for row in self.connection.execute(sql, tuple(first))
         ]
 
     def judged(self, row: Mapping[str, Any], text: float) -> _Ranked:
@@ -259,7 +252,11 @@ class _Search:
             outcome=row["outcome"],
             title=row["title"],
             text=text,
-            facets=row["facets"],
+            topics=row["topics"],
+            mentions=row["mentions"],
+            tags=row["words"],
+            code=bool(facts.get("entry_point")),
+            narrow=bool(facts.get("entry_point")) or bool(row["operator"]) + len(facts.get("applies_to", ())) == 1,
             standing=evidence.standing(facts, scope=self.devices, transfer=reached),
             transfer=reached,
             withdrawn=row["withdrawn"],

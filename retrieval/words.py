@@ -18,6 +18,12 @@ MAX_PHRASE = 8
 MAX_WORDS = 64
 """Words of a query that are read; a pasted log is cut here."""
 
+MENTIONS = "|"
+"""Stands in a document's facets between what it is about and what it mentions; full-text search does not see it."""
+
+PAIR = " + "
+"""Joins two canonical words that mean something together in a term of the lexicon; no phrase of a text has it."""
+
 _WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*")
 _COMPOUND = re.compile(r"\w+(?:[.\-+/]\w+)*")
 _OUTSIDE = re.compile(r"[^a-z0-9]+")
@@ -47,6 +53,37 @@ def normal(text: str) -> str:
 def token(canonical: str) -> str:
     """Return a canonical word as the one token that documents carry: ``sam3.1`` gives ``sam3_1``."""
     return _OUTSIDE.sub("_", canonical.lower()).strip("_")
+
+
+def facets(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the tokens of what a document is about and of what it mentions."""
+    about, _, mentioned = text.partition(MENTIONS)
+    return frozenset(about.split()), frozenset(mentioned.split())
+
+
+def stems(text: str) -> frozenset[str]:
+    """Return the words of a text, plurals as their singulars."""
+    return frozenset(
+        word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
+        for word in words(clean(text))
+    )
+
+
+def is_near(word: str, other: str) -> bool:
+    """Tell whether two words begin alike and differ by one letter: left out, added, changed, or two swapped."""
+    if word == other or not word or not other or word[0] != other[0] or abs(len(word) - len(other)) > 1:
+        return False
+    start = 0
+    while start < min(len(word), len(other)) and word[start] == other[start]:
+        start += 1
+    left, right = word[start:], other[start:]
+    swapped = left[:2] == right[1::-1] and left[2:] == right[2:]
+    return left[1:] == right[1:] or left[1:] == right or left == right[1:] or swapped
+
+
+def pair(one: str, other: str) -> str:
+    """Return the term under which two canonical words stand together, whatever their order."""
+    return PAIR.join(sorted((one, other)))
 
 
 def phrases(sequence: Sequence[str]) -> Iterator[tuple[int, int, str]]:

@@ -5,7 +5,6 @@ python tests/data/graded.py
 
 import hashlib
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,13 +16,6 @@ from kb.retrieval.metrics import USEFUL, kappa
 FOLDER = Path(__file__).parent
 NOT_A_KIND = "negative result"
 """Noted as a kind by the author of two queries: an outcome is what it is, so it filters nothing."""
-LATER = {
-    "causal_conv1d_update": "kernel/causal_conv1d_update/rolling-state",
-    "sample_categorical": "kernel/sample_categorical/block-scan",
-    "top_k_top_p": "kernel/top_k_top_p/threshold-bisection",
-    "topk_router": "kernel/topk_router/one-warp-per-row",
-}
-"""Entries written after the grading: what the author of a query noted down as wanted grades them."""
 
 
 @dataclass(frozen=True)
@@ -49,15 +41,6 @@ def half_of(query: str) -> str:
     return "test" if hashlib.sha256(query.encode()).digest()[-1] % 2 else "tune"
 
 
-def later(wants: str) -> dict[str, int]:
-    """Grade what was written after the grading: 3 for the kernel that a note begins with, 2 for others it names."""
-    return {
-        entry: 3 if wants.startswith(f"Kernel {operator}") else USEFUL
-        for operator, entry in LATER.items()
-        if re.search(rf"\b{operator}\b", wants)
-    }
-
-
 def merged(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int]:
     """Return the mean of two graders' grades, halves rounded up."""
     every = sorted({*first, *second})
@@ -71,11 +54,11 @@ def graded() -> list[dict[str, Any]]:
     for query, first, second in zip(read("queries.jsonl"), read("grades_1.jsonl"), read("grades_2.jsonl"), strict=True):
         if not query["query"] == first["query"] == second["query"]:
             raise ValueError(f"the files do not belong together at {query['query']!r}")
-        relevant = merged(first["relevant"], second["relevant"]) | later(query["wants"])
+        scope = {name: value for name, value in (query.get("scope") or {}).items() if value != NOT_A_KIND}
+        relevant = merged(first["relevant"], second["relevant"])
         if max(relevant.values(), default=0) < USEFUL:
             continue
         line = {"query": query["query"], "relevant": dict(sorted(relevant.items(), key=lambda one: (-one[1], one[0])))}
-        scope = {name: value for name, value in (query.get("scope") or {}).items() if value != NOT_A_KIND}
         line |= {"scope": scope} if scope else {}
         found.append(line | {"origin": query["origin"], "half": half_of(query["query"])})
     return found

@@ -1,6 +1,6 @@
 """A document carries the canonical words of what its entry says."""
 
-from kb.retrieval import document
+from kb.retrieval import document, words
 
 FACTS = {
     "title": "FP4 grouped gemm for Hopper",
@@ -19,7 +19,16 @@ def test_facets_come_from_all_facts_in_canonical_form() -> None:
     assert {"moe_grouped_gemm_nvfp4", "moe", "grouped_gemm", "nvfp4", "sm_90", "hopper", "wgmma", "fused_moe"} <= set(
         facets
     )
-    assert facets == sorted(facets)
+    mark = facets.index(words.MENTIONS)
+    assert facets[:mark] == sorted(facets[:mark])
+    assert facets[mark + 1 :] == sorted(facets[mark + 1 :])
+
+
+def test_what_an_entry_is_about_stands_before_what_it_mentions() -> None:
+    about, _, mentioned = document.build("kernel/moe_grouped_gemm_nvfp4/x", FACTS, "").facets.partition(words.MENTIONS)
+    assert {"moe_grouped_gemm_nvfp4", "nvfp4", "hopper"} <= set(about.split())
+    assert {"wgmma", "fused_moe"} <= set(mentioned.split())
+    assert not set(about.split()) & set(mentioned.split())
 
 
 def test_an_operator_is_searchable_as_one_word_and_in_its_parts() -> None:

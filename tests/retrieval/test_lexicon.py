@@ -38,7 +38,8 @@ def test_canonical_words_of_closed_vocabularies_are_in_them() -> None:
 
 def test_every_term_is_in_normal_form_and_short_enough_to_be_found() -> None:
     for row in lexicon.rows():
-        assert row.term == words.normal(row.term)
+        for part in row.term.split(words.PAIR):
+            assert part == words.normal(part) or row.weight == lexicon.TOGETHER
         assert 1 <= len(row.term.split()) <= words.MAX_PHRASE
 
 
@@ -113,3 +114,13 @@ def test_a_relation_to_nowhere_is_refused() -> None:
 def test_a_term_without_a_word_is_refused() -> None:
     with pytest.raises(ValueError, match="has no word"):
         lexicon.compile_rows({"a": {"word": ["—"]}})
+
+
+def test_every_pair_is_found_in_either_order() -> None:
+    assert words.pair("nvfp4", "moe") == words.pair("moe", "nvfp4")
+    assert {row.canonical for row in lexicon.table()[words.pair("nvfp4", "moe")]} == {"moe_grouped_gemm_nvfp4"}
+
+
+def test_a_pair_with_an_unknown_word_is_refused() -> None:
+    with pytest.raises(ValueError, match="no facet has"):
+        lexicon.compile_rows({"a": {"word": []}, "together": {"word": ["word + wrod"]}})

@@ -37,10 +37,34 @@ def test_a_repeated_phrase_counts_once(connection: sqlite3.Connection) -> None:
 
 def test_agreement_is_a_share_of_the_concepts(connection: sqlite3.Connection) -> None:
     read = understand(connection, "rmsnorm h100")
-    assert read.agreement(frozenset()) == 0.0
-    assert read.agreement(frozenset({"rmsnorm"})) == 0.5
-    assert read.agreement(frozenset({"rmsnorm", "h100"})) == 1.0
-    assert 0.5 < read.agreement(frozenset({"rmsnorm", "hopper"})) < 1.0
+    none: frozenset[str] = frozenset()
+    assert read.agreement(none, none) == 0.0
+    assert 0.5 < read.agreement(frozenset({"rmsnorm"}), none) < 1.0
+    assert read.agreement(frozenset({"rmsnorm", "h100"}), none) == 1.0
+    assert read.agreement(frozenset({"rmsnorm"}), none) < read.agreement(frozenset({"rmsnorm", "hopper"}), none) < 1.0
+
+
+def test_what_is_only_mentioned_agrees_less(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "rmsnorm")
+    both = frozenset({"rmsnorm"})
+    assert 0.0 < read.agreement(frozenset(), both) < read.agreement(both, frozenset())
+
+
+def test_two_words_mean_something_together(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "nvfp4 for our experts")
+    assert "moe_grouped_gemm_nvfp4" in read.facets["operator"]
+    assert "moe + nvfp4 → moe_grouped_gemm_nvfp4" in read.expansions
+
+
+def test_a_misspelt_word_is_read_and_the_reading_is_shown(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "paged attenton")
+    assert read.spelling == (("attenton", "attention"),)
+    assert "attenton → attention (spelling)" in read.expansions
+    assert "paged_attention_decode" in read.facets["operator"]
+
+
+def test_a_word_that_entries_have_is_not_misspelt(connection: sqlite3.Connection) -> None:
+    assert understand(connection, "prose about shifts").spelling == ()
 
 
 def test_a_pasted_log_is_cut(connection: sqlite3.Connection) -> None:

@@ -16,7 +16,8 @@ PLAIN = rank.Candidate(
     outcome="works",
     title="A kernel",
     text=0.5,
-    facets=frozenset(),
+    topics=frozenset(),
+    mentions=frozenset(),
     standing=Standing("documented", "unknown"),
     transfer=None,
 )
@@ -77,3 +78,43 @@ def test_reasons_say_that_code_does_not_run() -> None:
         "negative result: infeasible",
         "technique (does not run as it is on NVIDIA H200): needs fp4_mma, which sm_90 lacks",
     )
+
+
+def test_on_an_asked_device_an_idea_is_what_it_is_everywhere() -> None:
+    idea = PLAIN.with_(kind="technique", operator=None, code=False, transfer=Transfer("technique"))
+    code = idea.with_(code=True)
+    assert of(idea, asked=True) > of(code, asked=True)
+
+
+def test_parameters_tuned_elsewhere_reach_less_far_than_code() -> None:
+    code = PLAIN.with_(transfer=Transfer("retune"))
+    assert of(code, asked=True) > of(code.with_(kind="config"), asked=True)
+
+
+def test_the_words_of_a_title_count(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "frobnicate the rows")
+    assert of(PLAIN.with_(title="Frobnicate a row"), read=read) > of(PLAIN.with_(title="A kernel"), read=read)
+
+
+def test_knowledge_about_the_named_operator_stands_between(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "rms norm")
+    about = PLAIN.with_(operator=None, topics=frozenset({"rmsnorm"}))
+    other = PLAIN.with_(operator="gemm", topics=frozenset({"rmsnorm"}))
+    assert of(PLAIN.with_(topics=frozenset({"rmsnorm"})), read=read) > of(about, read=read) > of(other, read=read)
+
+
+def test_where_no_operator_is_named_what_fits_several_goes_first() -> None:
+    assert of(PLAIN.with_(narrow=False)) > of(PLAIN.with_(narrow=True))
+
+
+def test_what_is_made_for_training_waits_until_it_is_asked_for(connection: sqlite3.Connection) -> None:
+    gradient = PLAIN.with_(topics=frozenset({"training", "rmsnorm"}))
+    plain = PLAIN.with_(topics=frozenset({"rmsnorm"}))
+    assert of(gradient, read=understand(connection, "rmsnorm")) < of(plain, read=understand(connection, "rmsnorm"))
+    asked = understand(connection, "rmsnorm backward pass")
+    assert of(gradient, read=asked) > of(plain, read=asked)
+
+
+def test_where_something_is_wrong_knowledge_goes_before_code(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "illegal memory access")
+    assert of(PLAIN.with_(kind="technique"), read=read) > of(PLAIN, read=read)

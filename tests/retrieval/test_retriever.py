@@ -102,7 +102,13 @@ def test_filters_that_only_together_leave_nothing_are_named_together(connection:
 
 
 def test_an_unknown_word_offers_a_known_one(connection: sqlite3.Connection) -> None:
-    assert "did you mean rmsnorm" in str(ask(connection, "rmsnrom").empty_because)
+    assert "did you mean rmsnorm" in str(ask(connection, "rmnsrom").empty_because)
+
+
+def test_a_slip_of_one_letter_is_read_as_what_it_was_meant_to_be(connection: sqlite3.Connection) -> None:
+    answer = ask(connection, "rmsnrom")
+    assert answer.hits[0].id == "kernel/rmsnorm/row"
+    assert "rmsnrom → rmsnorm (spelling)" in answer.expansions
 
 
 def test_punctuation_alone_is_explained(connection: sqlite3.Connection) -> None:

@@ -1,5 +1,6 @@
 """Text is cut the same way everywhere."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,3 +43,26 @@ def test_any_text_can_be_cut_and_the_normal_form_is_stable(text: str) -> None:
     normal = words.normal(text)
     assert words.normal(normal) == normal
     normal.encode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("word", "other"),
+    [("groued", "grouped"), ("attenton", "attention"), ("sofmtax", "softmax"), ("kernal", "kernel"), ("gemmm", "gemm")],
+)
+def test_one_wrong_letter_is_near(word: str, other: str) -> None:
+    assert words.is_near(word, other)
+    assert words.is_near(other, word)
+
+
+@pytest.mark.parametrize(("word", "other"), [("same", "same"), ("norm", "form"), ("rope", "rapid"), ("", "a")])
+def test_more_than_that_is_not(word: str, other: str) -> None:
+    assert not words.is_near(word, other)
+
+
+def test_a_plural_is_its_singular() -> None:
+    assert words.stems("Kernels across tokens, a loss") == {"kernel", "across", "token", "a", "loss"}
+
+
+@given(ANYTHING, ANYTHING)
+def test_nearness_has_no_direction(word: str, other: str) -> None:
+    assert words.is_near(word, other) == words.is_near(other, word)
