@@ -3,7 +3,7 @@
 import math
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from kb.units import speedup_of
 
@@ -39,11 +39,6 @@ class Claim(Strict):
     """Speed-up as published, if it was; otherwise it is derived."""
     source: str = Field(min_length=1, max_length=300)
     """Who published it, where; a stranger can find it."""
-
-    @field_validator("value", "baseline_value", "gain_percent", "speedup", mode="before")
-    @classmethod
-    def _integers_are_numbers(cls, given: object) -> object:
-        return float(given) if isinstance(given, int) and not isinstance(given, bool) else given
 
     @model_validator(mode="after")
     def _arithmetic_holds(self) -> "Claim":

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from kb.models.claims import Strict
 
@@ -16,11 +16,6 @@ class Goal(Strict):
     """The baseline with its version."""
     gain_percent: float | None = Field(default=None, gt=0)
     """How much better than the baseline it has to be."""
-
-    @field_validator("gain_percent", mode="before")
-    @classmethod
-    def _integers_are_numbers(cls, given: object) -> object:
-        return float(given) if isinstance(given, int) and not isinstance(given, bool) else given
 
 
 class TargetOperator(Strict):
@@ -75,8 +70,3 @@ class Campaign(Strict):
     produced: list[str] = Field(default_factory=list)
     open_points: list[str] = Field(default_factory=list)
     """What the source itself says is not shown yet."""
-
-    @field_validator("duration_days", "gpu_hours", mode="before")
-    @classmethod
-    def _integers_are_numbers(cls, given: object) -> object:
-        return float(given) if isinstance(given, int) and not isinstance(given, bool) else given
