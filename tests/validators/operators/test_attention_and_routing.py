@@ -135,9 +135,9 @@ def test_paged_attention_equals_dense_attention_over_the_gathered_pages() -> Non
     assert not got[0].any()
     for seq in (1, 2):
         slots = [(int(table[seq, t // 4]), t % 4) for t in range(int(lens[seq]))]
-        k = torch.stack([k_cache[page, slot] for page, slot in slots])[None]
-        v = torch.stack([v_cache[page, slot] for page, slot in slots])[None]
-        (want,) = operators.load("attention_prefill").reference(q[seq][None, None], k, v, scale, 0)
+        k = torch.stack([k_cache[page, slot] for page, slot in slots])[None]  # type: ignore[index]
+        v = torch.stack([v_cache[page, slot] for page, slot in slots])[None]  # type: ignore[index]
+        (want,) = operators.load("attention_prefill").reference(q[seq][None, None], k, v, scale, 0)  # type: ignore[index]
         torch.testing.assert_close(got[seq], want[0, 0], rtol=1e-12, atol=1e-12)
 
 
