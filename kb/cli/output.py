@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kb.plain import neutral
+from kb.plain import cells, neutral
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +18,8 @@ RootOption = Annotated[
     str | None,
     typer.Option("--root", metavar="DIR", help="The knowledge base; else KB_ROOT, the folder above, the starter."),
 ]
+
+_PIPE_WIDTH = 1_000
 
 
 def write(text: str = "") -> None:
@@ -40,7 +42,13 @@ def console() -> "Console":
     """Return a console on stdout; wide when nobody looks, so that pipes get whole lines."""
     from rich.console import Console
 
-    return Console(soft_wrap=False, highlight=False, width=None if sys.stdout.isatty() else 200)
+    return Console(soft_wrap=False, highlight=False, width=None if sys.stdout.isatty() else _PIPE_WIDTH)
+
+
+def fits(rows: Sequence[Sequence[str]]) -> bool:
+    """Tell whether a table of these rows, the head among them, takes no more than the width there is."""
+    gap = 3
+    return sum(max(map(cells, column)) + gap for column in zip(*rows, strict=True)) <= console().width
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, title: str | None = None) -> None:

@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from pathlib import Path
@@ -21,7 +21,7 @@ README_LINES = 60
 _MOST_DOTS = 64
 """In one line of facts: tomllib needs memory that grows with the square of a dotted key's parts."""
 _DEEPEST = 16
-"""Tables and arrays in one another; no field of the format comes near."""
+"""Tables and arrays, or objects, in one another; no field of a format comes near."""
 _INT64 = range(-(1 << 63), 1 << 63)
 _OPERATOR_KINDS = frozenset({"kernel", "allocation", "comm"})
 _UNSAFE = re.compile(
@@ -154,13 +154,19 @@ def _bomb(body: bytes) -> str | None:
     return None
 
 
+def _is_deep(value: object) -> bool:
+    """Tell whether a value is nested deeply; without recursion, because a parser may go deeper than Python recurses."""
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [one for each in level if isinstance(each, dict) for one in each.values()] + [
+            one for each in level if isinstance(each, list) for one in each
+        ]
+    return any(isinstance(one, dict | list) for one in level)
+
+
 def _shape_fault(facts: Mapping[str, object]) -> str | None:
     """Say why nothing more may be done with parsed facts, or None."""
-    level: list[object] = [facts]
-    for _ in range(_DEEPEST):  # no recursion, because a dotted key nests deeper than Python recurses
-        inner = [value.values() if isinstance(value, dict) else value for value in level]
-        level = [one for members in inner for one in cast("Iterable[object]", members) if isinstance(one, dict | list)]
-    if level:
+    if _is_deep(facts):
         return "expected TOML, found nesting that is too deep"
     for place, value in _leaves(facts):
         if isinstance(value, int) and value not in _INT64:
@@ -178,12 +184,15 @@ def strict_json(body: bytes) -> object:
         ValueError: It is not such JSON; the message says where.
     """
     try:
-        return cast(
-            "object",
-            json.loads(body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates),
+        read: object = json.loads(
+            body.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_refuse_duplicates
         )
     except RecursionError as error:
         raise ValueError("the nesting is too deep") from error
+    # How deep the parser itself goes depends on the Python.
+    if _is_deep(read):
+        raise ValueError("the nesting is too deep")
+    return read
 
 
 def parse_facts(body: bytes) -> tuple[EntryFile | None, dict[str, object], list[str]]:

@@ -1,8 +1,12 @@
 """Every command: a result on stdout, all else on stderr, JSON that a script can read, an error in one line."""
 
 import json
+import os
+import pty
+import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -124,6 +128,25 @@ def test_status_shows_what_runs_where(root: Root, write_entry: WriteEntry, capsy
     code, out, _ = call(capsys, "status", "--root", root.path)
     assert code == 0
     assert "kernel/rmsnorm/row-per-cta@1" in out
+
+
+@pytest.mark.parametrize(
+    ("columns", "first"),
+    [("70", "kernel/rmsnorm/row-per-cta@1  works"), ("160", "entry                          outcome")],
+)
+def test_a_terminal_too_narrow_for_the_matrix_gets_lines(
+    root: Root, write_entry: WriteEntry, columns: str, first: str
+) -> None:
+    write_entry(root.entries)
+    terminal, its_end = pty.openpty()
+    devices = ("--device", "H100", "--device", "H200", "--device", "B200")
+    command = [sys.executable, "-m", "kb", "status", *devices, "--root", str(root.path)]
+    subprocess.run(command, stdout=its_end, check=True, env={**os.environ, "COLUMNS": columns})
+    os.close(its_end)
+    lines = [line.strip() for line in os.read(terminal, 4096).decode().splitlines() if line.strip()]
+    os.close(terminal)
+    assert re.sub("\x1b.*?m", "", lines[0]).startswith(first)
+    assert len(lines) == (4 if columns == "70" else 3)
 
 
 def test_index_says_what_it_did_and_what_it_left_out(root: Root, write_entry: WriteEntry, capsys: Capture) -> None:

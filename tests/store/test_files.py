@@ -198,6 +198,7 @@ def test_a_name_that_is_not_text_is_escaped(folder: Path) -> None:
         ('{"a": NaN}', "NaN is not a JSON number"),
         ('{"a": 1, "a": 2}', "the key 'a' stands there twice"),
         ("[" * 100000, "the nesting is too deep"),
+        ("[" * 20 + "]" * 20, "the nesting is too deep"),
     ],
 )
 def test_json_is_read_strictly(folder: Path, text: str, said: str) -> None:
