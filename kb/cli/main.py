@@ -80,7 +80,6 @@ for module in (
     init,
     judge,
     mcp,
-    mcp,
     operators,
     status,
     validate,

@@ -21,12 +21,12 @@ def mcp(
 
     found = find_root(root)
     try:
-        from kb.server.app import make_server
+        from kb.server.app import Searcher, make_server
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
             raise
         raise ConfigError("the MCP SDK is not installed", hint=_HINT) from error
-    make_server(found, semantic=not bare).run("stdio")
+    make_server(Searcher(found, semantic=not bare)).run("stdio")
 
 
 def register(app: typer.Typer) -> None:

@@ -1,9 +1,10 @@
 """The MCP server: tools, their errors, and the search that stays loaded."""
 
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import closing
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
@@ -16,6 +17,7 @@ from kb.config import Root
 from kb.errors import EmbedderUnavailableError, IndexStaleError, KbError, RetrievalError
 from kb.models.hit import Answer
 from kb.retrieval import retriever
+from kb.retrieval.filters import Scope
 from kb.server import arguments as reading
 from kb.server import text
 from kb.service.indexing import ensure_index
@@ -23,10 +25,16 @@ from kb.service.reading import contents
 from kb.service.searching import Filters, scope_of, show_root
 from kb.values import plain
 
+if TYPE_CHECKING:
+    from kb.service.embedding import ResidentSearch
+
 Returned = TypeVar("Returned")
 Structured = dict[str, Any]
 
 MOST_HITS = 50
+
+logger = logging.getLogger(__name__)
+_LOADING = "found by words alone: embeddings are still being loaded"
 
 _INSTRUCTIONS = (
     "Verified GPU kernels, memory-allocation strategies, communication schemes, tuned parameters and negative results. "
@@ -36,7 +44,11 @@ _READ_ONLY = ToolAnnotations(read_only_hint=True, destructive_hint=False, idempo
 
 
 class Searcher:
-    """Searches one knowledge base for as long as the process lives: by meaning too, if that is installed."""
+    """Searches one knowledge base for as long as the process lives: by meaning too, as soon as that is loaded.
+
+    Loading an embedder takes a second, embedding a knowledge base for the first time minutes; no client waits that
+    long. So it happens beside the answers, and until then words alone are searched, which an answer says.
+    """
 
     def __init__(self, root: Root, *, semantic: bool) -> None:
         """Name the parts; nothing is loaded before the first search.
@@ -46,8 +58,8 @@ class Searcher:
             semantic: Use embeddings where they are installed.
         """
         self.root = root
-        self._semantic = semantic
-        self._resident: Any = None
+        self._resident: ResidentSearch | None = None
+        self._loader = threading.Thread(target=self._load, daemon=True) if semantic else None
         self._guard = threading.Lock()
 
     def search(self, query: str, filters: Filters, limit: int) -> Answer:
@@ -57,30 +69,49 @@ class Searcher:
         except IndexStaleError:
             return self._search(query, filters, limit, rebuild=True)
 
-    def _search(self, query: str, filters: Filters, limit: int, *, rebuild: bool) -> Answer:
-        with closing(catalogue.open_reader(ensure_index(self.root, rebuild=rebuild))) as connection:
-            scope = scope_of(connection, filters)
-            resident = self._loaded()
-            if resident is not None:
-                answer: Answer = resident.search(connection, query, scope=scope, limit=limit)
-                return answer
-            return retriever.search(connection, query, scope=scope, limit=limit)
-
-    def _loaded(self) -> Any:  # noqa: ANN401 - ResidentSearch, whose module loads numpy
-        with self._guard:
-            if self._semantic and self._resident is None:
-                from kb.service.embedding import ResidentSearch
-
-                try:
-                    self._resident = ResidentSearch(self.root)
-                except EmbedderUnavailableError:
-                    self._semantic = False
-            return self._resident
+    def wait(self, seconds: float) -> bool:
+        """Wait until what can be loaded is loaded; tell whether searches use embeddings now."""
+        self._start()
+        if self._loader is not None:
+            self._loader.join(seconds)
+        return self._resident is not None
 
     def close(self) -> None:
         """Let go of files and connections."""
         if self._resident is not None:
             self._resident.close()
+
+    def _search(self, query: str, filters: Filters, limit: int, *, rebuild: bool) -> Answer:
+        with closing(catalogue.open_reader(ensure_index(self.root, rebuild=rebuild))) as connection:
+            scope = scope_of(connection, filters)
+            self._start()
+            if self._resident is not None:
+                return self._resident.search(connection, query, scope=scope, limit=limit)
+            answer = retriever.search(connection, query, scope=scope, limit=limit)
+        loading = self._loader is not None and self._loader.is_alive()
+        return answer.with_(notes=(*answer.notes, _LOADING)) if loading else answer
+
+    def _start(self) -> None:
+        with self._guard:
+            if self._loader is not None and self._loader.ident is None:
+                self._loader.start()
+
+    def _load(self) -> None:
+        from kb.service.embedding import ResidentSearch, ensure_vectors, sync_chroma
+
+        try:
+            resident = ResidentSearch(self.root)
+            ensure_vectors(self.root)
+            if resident.index is not None:
+                sync_chroma(self.root)
+            with closing(catalogue.open_reader(ensure_index(self.root))) as connection:
+                resident.search(connection, "warm up", scope=Scope(), limit=1)
+        except EmbedderUnavailableError:
+            logger.info("no embedder is installed: words alone are searched")
+        except KbError as error:
+            logger.warning("words alone are searched: %s", error.message)
+        else:
+            self._resident = resident
 
 
 class Server(MCPServer[Any]):
@@ -104,18 +135,17 @@ def _told(work: Callable[[], Returned]) -> Returned:
         raise ToolError(f"{error.message}{hint}") from error
 
 
-def make_server(root: Root, *, semantic: bool = True) -> Server:
+def make_server(searcher: Searcher) -> Server:
     """Make the server of a knowledge base.
 
     Args:
-        root: The knowledge base.
-        semantic: Use embeddings where they are installed.
+        searcher: Searches it.
 
     Returns:
         A server with the tools ``search`` and ``get``; it is not running yet.
     """
+    root = searcher.root
     server = Server("kernel-kb", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
-    searcher = Searcher(root, semantic=semantic)
 
     def search(
         query: str,

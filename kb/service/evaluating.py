@@ -12,7 +12,7 @@ from typing import Any
 
 from kb import catalogue
 from kb.config import Root
-from kb.errors import ConfigError, EntryFormatError, RetrievalError
+from kb.errors import ConfigError, DeviceUnavailableError, EntryFormatError, RetrievalError
 from kb.models.vocabulary import ENTRY_ID
 from kb.retrieval import distractors, metrics
 from kb.retrieval.filters import Scope
@@ -274,7 +274,7 @@ def _checked(connection: sqlite3.Connection, one: Graded) -> Scope:
             raise RetrievalError(f"line {one.line}: relevant: no entry has the id {entry!r}", hint="kb list")
     try:
         return scope_of(connection, one.filters)
-    except RetrievalError as error:
+    except (RetrievalError, DeviceUnavailableError) as error:
         raise RetrievalError(f"line {one.line}: scope: {error.message}", hint=error.hint) from error
 
 
