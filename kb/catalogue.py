@@ -137,10 +137,10 @@ def open_reader(file: Path) -> sqlite3.Connection:
     try:
         connection = sqlite3.connect(uri + mode, uri=True, timeout=5.0)
         row = connection.execute(f"SELECT value FROM {META} WHERE key = 'schema'").fetchone()  # noqa: S608
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where a table's definition is damaged
         if connection is not None:
             connection.close()
-        if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             message = f"{file} is locked by another process"
             raise IndexStaleError(message, hint="wait for it to end, or end it, and try again") from error
         raise IndexStaleError(f"{file}: {error}", hint="kb index --rebuild") from error
@@ -151,8 +151,15 @@ def open_reader(file: Path) -> sqlite3.Connection:
 
 
 def read_meta(connection: sqlite3.Connection, key: str) -> str | None:
-    """Return one value of the meta table, or None."""
-    row = connection.execute(f"SELECT value FROM {META} WHERE key = ?", (key,)).fetchone()  # noqa: S608
+    """Return one value of the meta table, or None.
+
+    Raises:
+        IndexStaleError: The catalogue is damaged.
+    """
+    try:
+        row = connection.execute(f"SELECT value FROM {META} WHERE key = ?", (key,)).fetchone()  # noqa: S608
+    except sqlite3.Error as error:
+        raise IndexStaleError(f"the catalogue is damaged: {error}", hint="kb index --rebuild") from error
     return None if row is None else str(row[0])
 
 

@@ -298,6 +298,8 @@ def _show(argv: list[str]) -> int:
 
 def _with_catalogue(asked: str | None, use: Callable[[sqlite3.Connection], object]) -> object:
     """Run a question on an up-to-date catalogue; one that turns out to be corrupt is rebuilt once."""
+    import sqlite3
+
     from kb.config import find_root
 
     root = find_root(asked)
@@ -307,7 +309,8 @@ def _with_catalogue(asked: str | None, use: Callable[[sqlite3.Connection], objec
     try:
         try:
             answer = use(connection)
-        except IndexStaleError:
+        except (IndexStaleError, sqlite3.DatabaseError, LookupError):
+            # A fault of our own shows again after this; one byte that fell over in a stored name does not.
             connection.close()
             connection = _opened(_index(root, rebuild=True))
             answer = use(connection)
@@ -331,15 +334,16 @@ def _current(root: Root) -> sqlite3.Connection | None:
     tree = catalogue.tree_state(root.entries)
     for folder in derived_candidates(root):
         file = folder / catalogue.FILE
+        connection = None
         try:
             connection = catalogue.open_reader(file)
+            kept = [catalogue.read_meta(connection, key) for key in ("tree", "lexicon")]
         except IndexStaleError:
-            continue
-        if catalogue.read_meta(connection, "tree") == tree and (
-            catalogue.read_meta(connection, "lexicon") == lexicon.digest()
-        ):
+            kept = []
+        if kept == [tree, lexicon.digest()]:
             return connection
-        connection.close()
+        if connection is not None:
+            connection.close()
     return None
 
 

@@ -161,14 +161,36 @@ def test_damage_inside_a_catalogue_that_opens_heals(root: Path, capsys: pytest.C
     assert answered(capsys, "search", "rmsnorm", "--root", root)["hits"]
 
 
-@pytest.mark.parametrize("argv", [["search", "rmsnorm"], ["search", "rmsnorm", "--device", "H100"], ["show", "row"]])
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["search", "rmsnorm"],
+        ["search", "rmsnorm", "--device", "H100"],
+        ["show", "row"],
+        ["list", "--device", "H100"],
+        ["status"],
+    ],
+)
 def test_facts_that_are_no_json_any_more_heal(root: Path, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
     answered(capsys, "search", "rmsnorm", "--root", root)
     with closing(sqlite3.connect(root / ".kb/catalogue.db")) as connection:
         connection.execute("UPDATE entry SET facts = replace(facts, ':', ';')")
         connection.commit()
     found = answered(capsys, *argv, "--root", root)
-    assert found["facts"] if argv[0] == "show" else found["hits"]
+    if argv[0] == "list":
+        assert found[0]["transfer"] == "recompile"
+    else:
+        assert found[{"search": "hits", "show": "facts", "status": "rows"}[argv[0]]]
+
+
+@pytest.mark.parametrize("damage", ["DROP TABLE lexicon", "UPDATE entry SET facts = {}", "UPDATE meta SET value = {}"])
+@pytest.mark.parametrize("argv", [["list", "--operator", "norm"], ["status"], ["search", "x", "--dtype", "half"]])
+def test_a_table_that_cannot_be_read_heals(root: Path, argv: list[str], damage: str) -> None:
+    launch.main(["list", "--root", str(root)])
+    with closing(sqlite3.connect(root / ".kb/catalogue.db")) as connection:
+        connection.execute(damage.format("CAST(x'ff' AS TEXT)"))
+        connection.commit()
+    assert launch.main([*argv, "--root", str(root)]) == 0
 
 
 @pytest.mark.parametrize("command", ["search rmsnorm", "list", "status", "search x --kind y"])

@@ -1,9 +1,11 @@
 """Keep the catalogue up to date with the entries."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from kb import catalogue
 from kb.config import Root, derived_candidates, derived_folder
@@ -15,6 +17,8 @@ from kb.store.locks import locked
 
 if TYPE_CHECKING:
     from kb.store.files import StoredEntry
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -144,6 +148,27 @@ def ensure_index(root: Root, *, rebuild: bool = False, progress: Callable[[int, 
         StoreError: The catalogue or the entries cannot be read or written.
     """
     return update(root, rebuild=rebuild, progress=progress).file
+
+
+def ask(root: Root, question: Callable[[sqlite3.Connection], T]) -> T:
+    """Put a question to an up-to-date catalogue; one that turns out to be damaged is built anew, once.
+
+    Args:
+        root: The knowledge base.
+        question: Called with a reader.
+
+    Raises:
+        ConfigError: No folder can be written.
+        StoreError: The catalogue or the entries cannot be read or written.
+    """
+    try:
+        with closing(catalogue.open_reader(ensure_index(root))) as connection:
+            return question(connection)
+    except (IndexStaleError, sqlite3.DatabaseError, LookupError) as error:
+        if index.is_busy(error) or index.is_busy(error.__cause__):
+            raise
+    with closing(catalogue.open_reader(ensure_index(root, rebuild=True))) as connection:
+        return question(connection)
 
 
 def state_of(root: Root, file: Path) -> Literal["current", "older than the files", "unreadable"]:

@@ -1,8 +1,8 @@
 """Search, list and show, as every surface but the fast path calls them."""
 
-from contextlib import closing
+import sqlite3
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kb import catalogue
 from kb.config import Root
@@ -11,14 +11,11 @@ from kb.models.hit import Answer
 from kb.retrieval import filters as scopes
 from kb.retrieval import retriever
 from kb.service import history
-from kb.service.indexing import ensure_index, row_of
+from kb.service.indexing import ask, row_of
 from kb.store import files
 from kb.store.content import Content
 from kb.store.history import Snapshot
 from kb.values import plain
-
-if TYPE_CHECKING:
-    import sqlite3
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Filters:
     withdrawn: bool = False
 
 
-def scope_of(connection: "sqlite3.Connection", filters: Filters) -> scopes.Scope:
+def scope_of(connection: sqlite3.Connection, filters: Filters) -> scopes.Scope:
     """Read filters; unknown values fail with the nearest known ones."""
     return scopes.make(connection, **asdict(filters))
 
@@ -52,7 +49,8 @@ def search_root(root: Root, query: str, *, filters: Filters, limit: int = 10, se
     Raises:
         RetrievalError: An empty query, an unknown filter value, or no embedder.
     """
-    with closing(catalogue.open_reader(ensure_index(root))) as connection:
+
+    def question(connection: sqlite3.Connection) -> Answer:
         scope = scope_of(connection, filters)
         if semantic:
             from kb.service.embedding import search_semantic
@@ -60,11 +58,12 @@ def search_root(root: Root, query: str, *, filters: Filters, limit: int = 10, se
             return search_semantic(root, connection, query, scope=scope, limit=limit)
         return retriever.search(connection, query, scope=scope, limit=limit)
 
+    return ask(root, question)
+
 
 def list_root(root: Root, filters: Filters) -> list[dict[str, Any]]:
     """Return one plain row an entry in scope."""
-    with closing(catalogue.open_reader(ensure_index(root))) as connection:
-        return retriever.listing(connection, scope_of(connection, filters))
+    return ask(root, lambda connection: retriever.listing(connection, scope_of(connection, filters)))
 
 
 def show_root(root: Root, reference: str) -> dict[str, Any]:
@@ -76,8 +75,7 @@ def show_root(root: Root, reference: str) -> dict[str, Any]:
     """
     name, at, version = reference.rpartition("@")
     try:
-        with closing(catalogue.open_reader(ensure_index(root))) as connection:
-            found = retriever.get(connection, name if at else version)
+        found = ask(root, lambda connection: retriever.get(connection, name if at else version))
     except EntryNotFoundError:
         # What is gone from the files is still in git.
         if not at:

@@ -1,12 +1,14 @@
 """The matrix of entries and devices: how each entry reaches each device, and what is proven there."""
 
+import sqlite3
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
 from kb import catalogue, evidence, hardware, transfer
 from kb.config import Root
 from kb.service import indexing
+from kb.store import index
 
 _SQL = f"SELECT id, version, outcome, withdrawn, facts FROM {catalogue.ENTRY} ORDER BY id"  # noqa: S608
 
@@ -58,12 +60,14 @@ def status(root: Root, devices: Sequence[str] | None = None) -> Status:
     """
     names = list(devices) if devices else [each.name for each in hardware.devices()]
     scopes = [hardware.resolve(name) for name in names]
-    file = indexing.ensure_index(root)
-    with closing(catalogue.open_reader(file)) as connection:
-        stored = connection.execute(_SQL).fetchall()
+
+    def read(connection: sqlite3.Connection) -> tuple[list[tuple[Any, ...]], tuple[index.Problem, ...]]:
+        stored = [(*row[:-1], catalogue.stored_json(row[-1])) for row in connection.execute(_SQL)]
+        return stored, index.problems_of(connection)
+
+    stored, problems = indexing.ask(root, read)
     rows = []
-    for name, version, outcome, withdrawn, text in stored:
-        plain = catalogue.stored_json(text)
+    for name, version, outcome, withdrawn, plain in stored:
         facts = transfer.facts_of(name, plain)
         cells = []
         for scope in scopes:
@@ -71,5 +75,5 @@ def status(root: Root, devices: Sequence[str] | None = None) -> Status:
             standing = evidence.standing(plain, scope=scope, transfer=reached)
             cells.append(Cell(reached.kind, standing.level, standing.freshness, (*reached.reasons, *standing.reasons)))
         rows.append(StatusRow(name, version, outcome, withdrawn, tuple(cells)))
-    left_out = tuple(each.message for each in indexing.left_out(file))
+    left_out = tuple(each.message for each in problems)
     return Status(tuple(scope.label for scope in scopes), tuple(rows), left_out)
