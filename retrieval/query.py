@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 from kb.catalogue import LEXICON, TEXT
 from kb.retrieval import words
@@ -37,6 +38,12 @@ _FUNCTION_WORDS = frozenset(
 )
 
 
+@lru_cache(maxsize=1024)
+def _importance(meanings: tuple[tuple[str, str, float], ...]) -> float:
+    said = [_IMPORTANCE.get(facet, _OTHER) for facet, _, weight in meanings if weight >= _SYNONYM]
+    return max(said, default=0.3)
+
+
 class Concept(Frozen):
     """One phrase of the query that the lexicon knows."""
 
@@ -48,8 +55,7 @@ class Concept(Frozen):
     @property
     def importance(self) -> float:
         """How much it says of what is looked for, 0 to 1."""
-        said = [_IMPORTANCE.get(facet, _OTHER) for facet, _, weight in self.meanings if weight >= _SYNONYM]
-        return max(said, default=0.3)
+        return _importance(self.meanings)
 
 
 class Understanding(Frozen):
@@ -182,13 +188,23 @@ def _spelling(
     ]
     if not unknown:
         return ()
-    known = {word for (term,) in connection.execute(f"SELECT DISTINCT term FROM {LEXICON}") for word in term.split()}  # noqa: S608
     found = []
     for word in unknown:
-        near = sorted(other for other in known if words.is_near(word, other))
+        near = sorted(other for other in _beginning(connection, word[0]) if words.is_near(word, other))
         if len(near) == 1:
             found.append((word, near[0]))
     return tuple(found)
+
+
+def _beginning(connection: sqlite3.Connection, letter: str) -> set[str]:
+    """Return the words of the lexicon that begin with a letter."""
+    sql = f"SELECT DISTINCT term FROM {LEXICON} WHERE term LIKE ? OR term LIKE ?"  # noqa: S608
+    return {
+        word
+        for (term,) in connection.execute(sql, (f"{letter}%", f"% {letter}%"))
+        for word in term.split()
+        if word[0] == letter
+    }
 
 
 def _is_used(connection: sqlite3.Connection, word: str) -> bool:

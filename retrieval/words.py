@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ PAIR = " + "
 """Joins two canonical words that mean something together in a term of the lexicon; no phrase of a text has it."""
 
 _WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*")
-_COMPOUND = re.compile(r"\w+(?:[.\-+/]\w+)*")
+_COMPOUND = re.compile(r"\w+(?:[.\-+/=]\w+)*")
 _OUTSIDE = re.compile(r"[^a-z0-9]+")
 
 
@@ -50,6 +51,7 @@ def normal(text: str) -> str:
     return " ".join(words(clean(text)))
 
 
+@lru_cache(maxsize=8192)
 def token(canonical: str) -> str:
     """Return a canonical word as the one token that documents carry: ``sam3.1`` gives ``sam3_1``."""
     return _OUTSIDE.sub("_", canonical.lower()).strip("_")
@@ -61,6 +63,7 @@ def facets(text: str) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(about.split()), frozenset(mentioned.split())
 
 
+@lru_cache(maxsize=4096)
 def stems(text: str) -> frozenset[str]:
     """Return the words of a text, plurals as their singulars."""
     return frozenset(

@@ -16,6 +16,10 @@ def test_names_and_numbers_stay_whole() -> None:
     ]  # fmt: skip
 
 
+def test_a_size_stays_with_its_axis() -> None:
+    assert words.compounds("moe e=256,n=512") == ["moe", "e=256", "n=512"]
+
+
 def test_spellings_of_a_phrase_have_one_normal_form() -> None:
     assert {words.normal(spelling) for spelling in ("Split-K", "split_k", "SPLIT  K", "split/k")} == {"split k"}
 

@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = REPOSITORY / "tests" / "data"
 FILE = DATA / "graded.jsonl"
 
-FLOOR = 0.88
+FLOOR = 0.82
 """nDCG@10 of the test half among the made-up entries, a little below what was measured."""
 
 
