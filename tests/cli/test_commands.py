@@ -155,6 +155,23 @@ def test_index_says_what_it_did_and_what_it_left_out(root: Root, write_entry: Wr
     found = json_of(capsys, "index", "--rebuild", "--root", root.path)
     assert found["updated"]
     assert [one["where"] for one in found["left_out"]] == ["kernel/rmsnorm/broken"]
+    assert found["embedded"] == 1
+
+
+def test_index_can_leave_embeddings_out(root: Root, write_entry: WriteEntry, capsys: Capture) -> None:
+    write_entry(root.entries)
+    assert json_of(capsys, "index", "--no-embeddings", "--root", root.path)["embedded"] is None
+
+
+def test_index_without_an_embedder_says_so_and_goes_on(
+    root: Root, write_entry: WriteEntry, capsys: Capture, tmp_path: Path
+) -> None:
+    write_entry(root.entries)
+    assert call(capsys, "config", "set", "embedder", f"onnx-minilm:{tmp_path / 'nowhere'}")[0] == 0
+    code, out, err = call(capsys, "index", "--root", root.path)
+    assert code == 0
+    assert "catalogue.db" in out
+    assert "no embeddings" in err
 
 
 def test_doctor_answers_in_json(root: Root, capsys: Capture) -> None:
