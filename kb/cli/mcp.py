@@ -21,7 +21,7 @@ def mcp(
     from kb.config import find_root
 
     found = find_root(root)
-    gc.disable()  # the SDK builds thousands of types; collecting between them frees nothing and takes a tenth of a second
+    gc.disable()  # the SDK builds thousands of types; collecting between them frees nothing and takes 0.1 s
     try:
         from kb.server.app import Searcher, make_server
     except ModuleNotFoundError as error:
