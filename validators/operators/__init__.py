@@ -7,12 +7,12 @@ carries these files to machines that have nothing else. ``NAMES`` needs no torch
 import importlib
 from typing import TYPE_CHECKING
 
-from kb.validators.operators.names import NAMES
+from kb.validators.operators.names import ALLOCATION, COMM, NAMES, VALUES
 
 if TYPE_CHECKING:  # the specs need torch, the names do not
     from kb.validators.operators.spec import Operator
 
-__all__ = ["NAMES", "load"]
+__all__ = ["ALLOCATION", "COMM", "NAMES", "VALUES", "load"]
 
 
 def load(name: str) -> "Operator":

@@ -1,6 +1,6 @@
-"""The names of all operators, readable without torch; a test compares the list with the folder."""
+"""The names of all operators by family, readable without torch; a test compares the list with the folder."""
 
-NAMES: tuple[str, ...] = (
+VALUES: tuple[str, ...] = (
     "attention_biased",
     "attention_prefill",
     "attention_window",
@@ -51,3 +51,13 @@ NAMES: tuple[str, ...] = (
     "top_k_top_p",
     "topk_router",
 )
+"""One process, tensors in and tensors out."""
+
+ALLOCATION: tuple[str, ...] = ()
+"""Strategies that serve allocation traces."""
+
+COMM: tuple[str, ...] = ()
+"""Schemes in which several ranks take part: one process a rank."""
+
+NAMES: tuple[str, ...] = tuple(sorted((*VALUES, *ALLOCATION, *COMM)))
+"""All of them."""

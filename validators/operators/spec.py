@@ -134,6 +134,18 @@ Law = Callable[[Axes, str, torch.Generator], Arguments]
 
 
 @dataclass(frozen=True)
+class Wire:
+    """Traffic that no scheme can avoid that sends data as they are: payload in bytes of the workload's dtype."""
+
+    sent: tuple[int, ...]
+    """Least of each rank."""
+    received: tuple[int, ...]
+    """Least of each rank."""
+    total: int
+    """Least that all ranks together send."""
+
+
+@dataclass(frozen=True)
 class Operator:
     """A trusted statement of what is computed."""
 
@@ -166,6 +178,13 @@ class Operator:
     """Where the definition comes from."""
     baselines: tuple[str, ...] = field(default=())
     """Names of the strongest library calls for the same work."""
+    family: str = "values"
+    """``values``: one process, tensors in and out. ``allocation``: serves allocation traces. ``comm``: one process a
+    rank, with an axis ``world_size``; a law then returns the arguments of every rank, one tuple a rank (without the
+    group, which the judge adds), reference and condition take these tuples and return the outputs of rank 0, of
+    rank 1, and so on in one tuple."""
+    wire: Callable[..., Wire] | None = None
+    """For ``comm``: takes what ``reference`` takes, returns the least traffic of a dense scheme."""
 
     def error_under(self, law: str) -> ErrorModel:
         """Return the bound that holds under a law."""

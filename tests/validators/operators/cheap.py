@@ -244,4 +244,4 @@ def table(margins: dict[str, Margin]) -> str:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     file = Path(__file__).parents[3] / "docs" / "operators.md"
-    file.write_text(table({name: margin(name, seeds=(1, 2)) for name in operators.NAMES}), encoding="utf-8")
+    file.write_text(table({name: margin(name, seeds=(1, 2)) for name in operators.VALUES}), encoding="utf-8")

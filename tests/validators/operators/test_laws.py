@@ -57,7 +57,7 @@ def bits(one: torch.Tensor) -> torch.Tensor:
 
 def each_law() -> Iterator[tuple[str, Workload]]:
     """Yield every law with its largest awkward workload."""
-    for name in operators.NAMES:
+    for name in operators.VALUES:
         spec = operators.load(name)
         for law in spec.laws:
             users = [w for w in awkward(name) if w.law == law]
@@ -68,7 +68,7 @@ def each_law() -> Iterator[tuple[str, Workload]]:
 LAWS = [pytest.param(name, workload, id=f"{name}-{workload.law}") for name, workload in each_law()]
 
 
-@pytest.mark.parametrize("name", operators.NAMES)
+@pytest.mark.parametrize("name", operators.VALUES)
 def test_every_law_is_asked_for_by_an_awkward_workload_and_every_workload_has_its_law(name: str) -> None:
     spec = operators.load(name)
     assert {w.law for w in spec.workloads} <= set(spec.laws)
@@ -79,7 +79,7 @@ def test_every_law_is_asked_for_by_an_awkward_workload_and_every_workload_has_it
     assert all(function.__doc__ for function in spec.laws.values())
 
 
-@pytest.mark.parametrize("name", operators.NAMES)
+@pytest.mark.parametrize("name", operators.VALUES)
 def test_costs_are_positive_and_targets_are_named(name: str) -> None:
     spec = operators.load(name)
     for workload in spec.workloads:
@@ -146,7 +146,7 @@ def mean_of(one: torch.Tensor) -> torch.Tensor:
     return torch.full_like(one, float(one.to(torch.float64).nanmean().nan_to_num(0, 0, 0)))
 
 
-@pytest.mark.parametrize("name", operators.NAMES)
+@pytest.mark.parametrize("name", operators.VALUES)
 def test_a_plan_can_draw_fresh_edited_and_repeated_contents_of_every_workload(name: str) -> None:
     spec = operators.load(name)
     asked = [w for w in spec.workloads if w.use == "awkward"]
@@ -159,7 +159,7 @@ def test_a_plan_can_draw_fresh_edited_and_repeated_contents_of_every_workload(na
             assert one.stride() == other.stride() or one.numel() < 2
 
 
-@pytest.mark.parametrize("name", operators.NAMES)
+@pytest.mark.parametrize("name", operators.VALUES)
 def test_the_answer_depends_on_every_input_that_is_not_a_weight(name: str) -> None:
     """Some workload notices if an input of one draw is replaced by that of another draw."""
     spec = operators.load(name)
@@ -196,7 +196,7 @@ def test_the_library_passes_under_every_law_and_dtype(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "law"), [(name, law) for name in operators.NAMES for law in operators.load(name).exact_laws]
+    ("name", "law"), [(name, law) for name in operators.VALUES for law in operators.load(name).exact_laws]
 )
 def test_one_wrong_unit_shows_under_an_exact_law(name: str, law: str) -> None:
     spec = operators.load(name)
