@@ -3,6 +3,7 @@
 import os
 import resource
 import socket
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,6 +52,17 @@ def _spawn() -> None:
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
+
+
+def exec_refused() -> bool:
+    """Tell whether a program that is no compiler cannot be started while the judge lets processes be made."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os.execv(sys.executable, [sys.executable, "-I", "-c", ""])
+        except OSError:
+            os._exit(7)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 
 
 def _refused(attempt: Callable[[], object]) -> bool:

@@ -45,12 +45,13 @@ def _handled(version: int) -> int:
     return rights
 
 
-def restrict(*, read: Iterable[Path], write: Iterable[Path]) -> int:
+def restrict(*, read: Iterable[Path], write: Iterable[Path], execute: Iterable[Path] | None = None) -> int:
     """Leave this process, for ever, only the given parts of the file system, and no TCP.
 
     Args:
-        read: Files and folders that may be read and executed; missing ones are passed over.
-        write: Folders that may be written and read.
+        read: Files and folders that may be read; missing ones are passed over.
+        write: Files and folders that may be written and read.
+        execute: What may be started as a program; None for all that may be read.
 
     Returns:
         The Landlock version in force.
@@ -69,7 +70,10 @@ def restrict(*, read: Iterable[Path], write: Iterable[Path]) -> int:
     if ruleset < 0:
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
     try:
+        start = _EXECUTE if execute is None else 0
         for path in read:
+            _allow(library, ruleset, path, (start | _READ_FILE | _READ_DIR) & handled)
+        for path in execute or ():
             _allow(library, ruleset, path, (_EXECUTE | _READ_FILE | _READ_DIR) & handled)
         for path in write:
             _allow(library, ruleset, path, handled & ~_EXECUTE)

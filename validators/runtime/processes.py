@@ -18,6 +18,16 @@ def tree(root: int) -> list[int]:
     return found
 
 
+def living(pids: list[int]) -> list[int]:
+    """Return those of the processes that are not merely waiting to be taken note of."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError, IndexError):
+            if Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] not in "ZX":
+                found.append(pid)
+    return found
+
+
 def resident_bytes(pids: list[int]) -> int:
     """Return the memory held by processes, shared memory included."""
     total = 0

@@ -10,6 +10,7 @@ import ctypes
 import os
 import resource
 import secrets
+import shutil
 import signal
 import socket
 import sys
@@ -43,6 +44,16 @@ class Limits:
     threads: int = 512
 
 
+def limits_for(device: str, *, memory_bytes: int) -> Limits:
+    """Return the bounds for a device: a GPU's driver reserves, and its compilers write, much more."""
+    if device == "cpu":
+        return Limits(memory_bytes=memory_bytes)
+    return Limits(
+        memory_bytes=max(memory_bytes, 24 << 30), data_bytes=64 << 30, file_bytes=1 << 30, file_entries=20_000,
+        open_files=1024, threads=1024,
+    )  # fmt: skip
+
+
 @dataclass
 class Layers:
     """What was asked for and what came of it, layer by layer."""
@@ -72,6 +83,32 @@ def toolchain_paths() -> list[Path]:
     return list(dict.fromkeys(found))
 
 
+def gpu_paths() -> tuple[list[Path], list[Path]]:
+    """Return what a worker on a GPU may further read, and what it may write: the driver's files and nodes.
+
+    ``/proc`` must be writable or the driver does not start (error 304): it names its threads there. What else can be
+    written there belongs to the worker itself.
+    """
+    read = ("/sys", "/usr/local/nvidia", "/usr/local/cuda", "/etc/alternatives", "/etc/ld.so.conf.d", "/opt/nvidia")
+    return [Path(one) for one in read], [Path("/proc"), *sorted(Path("/dev").glob("nvidia*"))]
+
+
+def compilers() -> list[Path]:
+    """Return the programs that may be started while a candidate is built: compilers, assemblers, linkers, a shell."""
+    names = (
+        "gcc", "cc", "g++", "c++", "clang", "clang++", "as", "ld", "ld.bfd", "ld.gold", "ld.lld", "ar", "strip", "nvcc",
+        "ptxas", "cudafe++", "cicc", "fatbinary", "nvlink", "bin2c", "ninja", "sh", "dash", "rm", "ldconfig",
+    )  # fmt: skip
+    search = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/cuda/bin", "/usr/bin", "/bin", "/sbin"])
+    found = [Path(one) for name in names if (one := shutil.which(name, path=search))]
+    folders = ["/usr/lib/gcc", "/usr/libexec/gcc", "/usr/local/cuda/bin", "/usr/local/cuda/nvvm/bin"]
+    loaders = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/sbin/ldconfig.real"]
+    found += [Path(one) for one in (*folders, *loaders)]
+    for site in {Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")}:
+        found += [*site.glob("triton/backends/*/bin"), *site.glob("nvidia/*/bin"), *site.glob("nvidia/*/nvvm/bin")]
+    return [one.resolve() for one in found if one.exists()]
+
+
 def _of_kb(path: Path) -> bool:
     """Tell the judge's own files: a candidate has no use for them, nor for the entries beside them."""
     return path.name.lower().startswith(("kb", "kernel_kb", "__editable__"))
@@ -87,7 +124,9 @@ def _around(root: Path, hidden: set[Path]) -> list[Path]:
     return [part for child in root.iterdir() for part in _around(child, hidden)]
 
 
-def enter(*, write: list[Path], read: list[Path], limits: Limits, channel: socket.socket) -> Layers:
+def enter(
+    *, write: list[Path], read: list[Path], limits: Limits, channel: socket.socket, device: str = "cpu"
+) -> Layers:
     """Put this process into the sandbox; returns in the process that is inside.
 
     Args:
@@ -95,6 +134,8 @@ def enter(*, write: list[Path], read: list[Path], limits: Limits, channel: socke
         read: Further files and folders that may be read.
         limits: Resource bounds.
         channel: Socket to the judge; the seccomp listener is passed over it.
+        device: ``cpu``, or ``cuda`` to leave the driver of a GPU within reach and let compilers be started, which the
+            judge then allows and forbids through the listener.
 
     Returns:
         The layers, not yet verified.
@@ -112,11 +153,16 @@ def enter(*, write: list[Path], read: list[Path], limits: Limits, channel: socke
     uid = secrets.choice(_UIDS) if os.geteuid() == 0 else 0
     _namespaces(library, layers)
     if layers.active.get("mount") == "own namespace":
-        _mounts(library, layers, write, uid=uid, limits=limits)
+        _mounts(library, layers, write, uid=uid, limits=limits, loadable=device != "cpu")
     layers.active.setdefault("cache", "absent: bounded from outside only")
     _drop_privileges(library, layers, [*write, *read], uid)
     _limit(limits, layers)
-    version = landlock.restrict(read=[*toolchain_paths(), *read], write=write)
+    more_read, more_write = ([], []) if device == "cpu" else gpu_paths()
+    version = landlock.restrict(
+        read=[*toolchain_paths(), *read, *more_read],
+        write=[*write, *more_write],
+        execute=None if device == "cpu" else compilers(),
+    )
     layers.note("landlock", f"ABI {version}")
     mode, listener = seccomp.install()
     layers.note("seccomp", mode)
@@ -148,8 +194,13 @@ def _namespaces(library: ctypes.CDLL, layers: Layers) -> None:
         _become_first(library)
 
 
-def _mounts(library: ctypes.CDLL, layers: Layers, write: list[Path], *, uid: int, limits: Limits) -> None:
-    """Give the worker its own view of processes, and a bounded file system in memory for what it writes."""
+def _mounts(
+    library: ctypes.CDLL, layers: Layers, write: list[Path], *, uid: int, limits: Limits, loadable: bool
+) -> None:
+    """Give the worker its own view of processes, and a bounded file system in memory for what it writes.
+
+    Where compilers write their libraries, these must be loadable; that nothing there is started is Landlock's part.
+    """
     library.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None)
     flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     if layers.active["pid"] == "own namespace":
@@ -158,7 +209,8 @@ def _mounts(library: ctypes.CDLL, layers: Layers, write: list[Path], *, uid: int
     # One page and one entry more than allowed, so that going over the bound can be seen.
     bounds = f"size={limits.file_bytes + 65536},nr_inodes={limits.file_entries + 64},mode=700,uid={uid},gid={uid}"
     for folder in write:
-        mounted = library.mount(b"tmpfs", bytes(folder), b"tmpfs", flags, bounds.encode()) == 0
+        own = flags & ~_MS_NOEXEC if loadable else flags
+        mounted = library.mount(b"tmpfs", bytes(folder), b"tmpfs", own, bounds.encode()) == 0
         layers.note("cache", "tmpfs" if mounted else f"absent: {os.strerror(ctypes.get_errno())}")
 
 

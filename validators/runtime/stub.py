@@ -12,11 +12,12 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kb.validators.runtime import breakout, environment, ghosts, sandbox, wire
+from kb.validators.runtime import breakout, devices, environment, ghosts, kernels, sandbox, wire
 
 
 def main() -> None:
@@ -31,13 +32,21 @@ def main() -> None:
     os.chdir(order["folder"])
     _preload(triton=order["triton"])
     limits = sandbox.Limits(**order["limits"])
-    layers = sandbox.enter(write=[Path(order["cache"])], read=[Path(order["folder"])], limits=limits, channel=channel)
+    layers = sandbox.enter(
+        write=[Path(order["cache"])],
+        read=[Path(order["folder"])],
+        limits=limits,
+        channel=channel,
+        device=order["device"],
+    )
     breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
+    # No context outlives a fork, so the device is opened only here, inside.
+    device = devices.open_device(order["device"], memory)
     # The judge's own modules leave the table, so that a candidate does not meet them by accident.
     for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
         del sys.modules[name]
     wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
-    _serve(channel, memory, Path(order["folder"]) / order["file"], order["function"])
+    _serve(channel, _Session(memory, device), Path(order["folder"]) / order["file"], order["function"])
 
 
 def _preload(*, triton: bool) -> None:
@@ -55,25 +64,29 @@ def _preload(*, triton: bool) -> None:
 class _Session:
     """What lives between two messages."""
 
-    def __init__(self, memory: mmap.mmap) -> None:
+    def __init__(self, memory: mmap.mmap, device: devices.Device) -> None:
         self.memory = memory
+        self.device = device
         self.module: ModuleType | None = None
         self.run: Callable[..., object] | None = None
-        self.tensors: dict[str, Any] = {}
         self.last: list[Any] = []
         self.before_last: list[Any] = []
         self.offset = 0
         self.before: dict[str, str] = {}
 
 
-def _serve(channel: socket.socket, memory: mmap.mmap, file: Path, function: str) -> None:
-    session = _Session(memory)
+def _serve(channel: socket.socket, session: _Session, file: Path, function: str) -> None:
     handlers: dict[str, Callable[[_Session, dict[str, Any]], dict[str, Any]]] = {
         "load": lambda s, _: _load(s, file, function),
         "call": _call,
-        "again": lambda s, _: {"outputs": _hand_over(s, s.last)},
+        "again": _again,
         "before": lambda s, _: {"outputs": _hand_over(s, s.before_last)},
-        "state": lambda s, _: {"changed": environment.changes(s.before, environment.snapshot())},
+        "ordered": lambda s, _: {"outputs": _hand_over(s, s.device.ordered())},
+        "inputs": lambda s, m: _with_tensors(s.device.surrender, m),
+        "reload": lambda s, m: _with_tensors(s.device.overwrite, m),
+        "exec": lambda *_: {"refused": breakout.exec_refused()},
+        "profile": _profile,
+        "state": lambda s, _: {"changed": environment.changes(s.before, environment.snapshot()) + s.device.noticed()},
         "ghosts": lambda s, _: {"names": ghosts.candidates(s.module)},
         "trace": lambda s, _: ghosts.trace(s.module),
         "reached": lambda s, _: ghosts.reached(s.module),
@@ -115,33 +128,45 @@ def _haunt(session: _Session, message: dict[str, Any], function: str) -> dict[st
 
 
 def _call(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
-    if session.run is None:
-        raise RuntimeError("no candidate is loaded")
-    arguments = [_argument(session, one) for one in message["arguments"]]
-    session.offset = message["offset"]
+    run = _prepare(session, message)
     session.before_last, session.last = session.last, []
-    result = session.run(*arguments)
+    result = run()
     session.last = list(result) if isinstance(result, (tuple, list)) else [result]
+    session.device.left(session.last[:16])
+    session.device.synchronize()
     return {"outputs": _hand_over(session, session.last)}
 
 
-def _argument(session: _Session, given: dict[str, Any]) -> object:
-    """Return a number, or the tensor that looks at a place in the arena: the same object for the same place."""
-    import torch
+def _prepare(session: _Session, message: dict[str, Any]) -> Callable[[], object]:
+    """Bring the arguments to where they belong; returns the call that is left to make."""
+    if session.run is None:
+        raise RuntimeError("no candidate is loaded")
+    arguments = [one["value"] if "value" in one else session.device.argument(one) for one in message["arguments"]]
+    session.offset = message["offset"]
+    session.device.arrive(_tensors(message), room=message.get("room", 0))
+    return partial(session.run, *arguments)
 
-    if "value" in given:
-        return given["value"]
-    key = str(given)
-    if key not in session.tensors:
-        place = given["tensor"]
-        dtype = getattr(torch, place["dtype"])
-        if place["size_bytes"] == 0:
-            session.tensors[key] = torch.empty_strided(place["shape"], place["strides"], dtype=dtype)
-        else:
-            view = memoryview(session.memory)[place["offset"] : place["offset"] + place["size_bytes"]]
-            flat = torch.frombuffer(view, dtype=torch.uint8).view(dtype)
-            session.tensors[key] = torch.as_strided(flat, place["shape"], place["strides"])
-    return session.tensors[key]
+
+def _tensors(message: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in message["arguments"] if "tensor" in one]
+
+
+def _with_tensors(act: Callable[[list[dict[str, Any]]], None], message: dict[str, Any]) -> dict[str, Any]:
+    act(_tensors(message))
+    return {}
+
+
+def _again(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
+    if message.get("synchronize"):
+        session.device.synchronize()
+    return {"outputs": _hand_over(session, session.last)}
+
+
+def _profile(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
+    """Call once more and say which kernels ran on the device; in a worker of its own, never in one that is judged."""
+    run = _prepare(session, message)
+    session.device.synchronize()
+    return {"kernels": kernels.recorded(run, session.device.synchronize)}
 
 
 def _hand_over(session: _Session, results: list[Any]) -> list[dict[str, Any]]:
@@ -157,11 +182,11 @@ def _hand_over(session: _Session, results: list[Any]) -> list[dict[str, Any]]:
             continue
         # Through the class: what an instance has in place of a method would run on other terms than the result's own.
         claims["plain"] = claims["plain"] and not any(hasattr(torch.Tensor, name) for name in vars(one))
-        flat = torch.Tensor.detach(one).cpu().contiguous().reshape(-1)
-        data = bytes(flat.view(torch.uint8).numpy()) if flat.numel() else b""
+        flat = torch.Tensor.detach(one).contiguous().reshape(-1)
+        size = flat.numel() * flat.itemsize
         claims.update(dtype=str(flat.dtype).removeprefix("torch."), shape=list(one.shape), device=one.device.type)
-        claims.update(offset=offset, size_bytes=len(data))
-        if offset + len(data) <= len(session.memory):
-            session.memory[offset : offset + len(data)] = data
-        offset += (len(data) + 255) // 256 * 256
+        claims.update(offset=offset, size_bytes=size)
+        if one.device.type == session.device.kind and size and offset + size <= len(session.memory):
+            session.device.write_out(flat, offset)
+        offset += (size + 255) // 256 * 256
     return described

@@ -14,7 +14,7 @@ from collections import Counter, deque
 from pathlib import Path
 from typing import Any
 
-from kb.validators.runtime import processes, replies, wire, workplace
+from kb.validators.runtime import accelerator, processes, replies, watch, wire, workplace
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.sandbox import Limits
 from kb.validators.runtime.watch import Watcher
@@ -87,9 +87,19 @@ class Worker:
     """One sandboxed process that may run one candidate."""
 
     def __init__(
-        self, source: bytes, *, place: Workplace, arena: Arena, limits: Limits, triton: bool, function: str = "run"
+        self,
+        source: bytes,
+        *,
+        place: Workplace,
+        arena: Arena,
+        limits: Limits,
+        triton: bool,
+        function: str = "run",
+        device: str = "cpu",
     ) -> None:
         self.limits = limits
+        self.device = device
+        self._before_seal: dict[str, tuple[int, int]] = {}
         self.blocked: Counter[str] = Counter()
         self.layers: dict[str, Any] = {}
         self._private, self.folder, self.cache = (place.folder(name) for name in ("private", "candidate", "cache"))
@@ -99,6 +109,7 @@ class Worker:
         (self.folder / "candidate.py").chmod(0o444)
         self._device = self.cache.stat().st_dev
         self._killed_for: str | None = None
+        self._processes = 2
         self._watcher: Watcher | None = None
         self._done = threading.Event()
         self._start(arena, triton, function)
@@ -136,6 +147,7 @@ class Worker:
             "canary": str(self._private / "canary"),
             "judge_pid": os.getpid(),
             "triton": triton,
+            "device": self.device.partition(":")[0],
             "limits": vars(self.limits),
         }
         with contextlib.suppress(wire.WireError):  # a worker that is gone already shows when it should be ready
@@ -146,8 +158,8 @@ class Worker:
             name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE") if name in os.environ
         }
         cache = str(self.cache)
-        return kept | {
-            "HOME": cache, "TMPDIR": cache, "TRITON_CACHE_DIR": cache, "XDG_CACHE_HOME": cache, "TRITON_INTERPRET": "1",
+        return kept | accelerator.environment(self.device, cache) | {
+            "HOME": cache, "TMPDIR": cache, "TRITON_CACHE_DIR": cache, "XDG_CACHE_HOME": cache,
             "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "random", "LC_ALL": "C.UTF-8",
             # Idle OpenMP threads sleep instead of spinning, so that spinning is not mistaken for late work.
             "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0",
@@ -181,6 +193,7 @@ class Worker:
             self.end()
             raise JudgeError("the worker's processes cannot be seen from outside", "mount /proc with task children")
         self.layers = message
+        self._processes = len(self.pids())
         self.take_blocked()
         self.blocked.clear()
         return message
@@ -264,7 +277,8 @@ class Worker:
     def seen_cache(self) -> Path:
         """Return the worker's one writable folder as it can be reached from here."""
         if self.layers.get("active", {}).get("cache", "").startswith("tmpfs"):
-            return Path(f"/proc/{self.pids()[-1]}/root{self.cache}")
+            # The first process inside; later ones are compilers that may be gone at any moment.
+            return Path(f"/proc/{(self.pids() * 2)[1]}/root{self.cache}")
         return self.cache
 
     def pids(self) -> list[int]:
@@ -279,14 +293,48 @@ class Worker:
         """Stop the worker's processes, or let them go on."""
         processes.send_signal(self.pids()[1:] or self.pids(), signal.SIGSTOP if stopped else signal.SIGCONT)
 
+    def open_build(self) -> None:
+        """Let compilers be started from now on.
+
+        Raises:
+            JudgeError: The kernel cannot tell the judge of system calls, so the build could never be closed again.
+        """
+        if self._watcher is None:
+            raise JudgeError("this kernel has no seccomp user notification", "a GPU is judged on Linux 5.5 or later")
+        self._watcher.allow(watch.BUILD)
+
+    def close_build(self, *, forgive: frozenset[str]) -> None:
+        """Let no process be started any more, and remember which files the build left.
+
+        Args:
+            forgive: Refused calls that do not count if only the build made them.
+
+        Raises:
+            WorkerEndedError: A process that the build started still runs.
+        """
+        if self._watcher is not None:
+            self._watcher.allow(frozenset())
+        deadline = time.monotonic() + 2
+        while len(processes.living(self.pids())) > self._processes and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if len(processes.living(self.pids())) > self._processes:
+            raise WorkerEndedError("forbidden_call", "a process that the build started still runs")
+        self.take_blocked()
+        for name in forgive & set(self.blocked):
+            del self.blocked[name]
+        self._before_seal = workplace.states_below(self.seen_cache())
+
     def take_blocked(self) -> None:
         """Add the system calls refused since the last time to ``blocked``."""
         if self._watcher is not None:
             self.blocked.update(self._watcher.take())
 
     def files_left(self) -> list[str]:
-        """Name the files in the worker's one writable folder."""
-        return workplace.files_below(self.seen_cache())
+        """Name the files in the worker's one writable folder, but for what the build left there, unless it changed."""
+        if not self._before_seal:
+            return workplace.files_below(self.seen_cache())
+        now = workplace.states_below(self.seen_cache())
+        return sorted(name for name, state in now.items() if self._before_seal.get(name) != state)
 
     def output(self) -> str:
         """Return the last of what the candidate printed; foreign text, not yet escaped."""

@@ -123,6 +123,16 @@ def usage(folder: Path, *, most_bytes: int, most_entries: int) -> tuple[int, int
     return total, entries
 
 
+def states_below(folder: Path, *, most: int = 20_000) -> dict[str, tuple[int, int]]:
+    """Return size and time of change of everything below a folder that is not a folder itself, by name."""
+    found = {}
+    for name in files_below(folder, most=most):
+        with contextlib.suppress(OSError):
+            facts = (folder / name).lstat()
+            found[name] = (facts.st_size, facts.st_mtime_ns)
+    return found
+
+
 def files_below(folder: Path, *, most: int = 100) -> list[str]:
     """Name everything below a folder that is not a folder itself, links included; at most ``most``."""
     names: list[str] = []
