@@ -93,6 +93,12 @@ def _run(argv: list[str]) -> int:
         return 0
     if argv and argv[0] in FAST and not SLOW_OPTIONS.intersection(argv):
         return {"search": _search, "show": _show, "list": _list}[argv[0]](argv[1:])
+    if argv[:1] == ["mcp"] and (len(argv) == 1 or (argv[1] == "--root" and len(argv) == 3)):
+        # An agent's host waits for this one at its own start: it needs nothing of what reads other commands' options.
+        from kb.server.stdio import serve
+
+        serve(argv[2] if len(argv) == 3 else None, bare=False)
+        return 0
     return _slow(argv)
 
 
@@ -338,6 +344,8 @@ def _current(root: Root) -> sqlite3.Connection | None:
         try:
             connection = catalogue.open_reader(file)
             kept = [catalogue.read_meta(connection, key) for key in ("tree", "lexicon")]
+            if not catalogue.is_of_today(connection):
+                kept = []
         except IndexStaleError:
             kept = []
         if kept == [tree, lexicon.digest()]:

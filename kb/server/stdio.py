@@ -1,0 +1,29 @@
+"""Serve one agent over stdin and stdout."""
+
+import gc
+
+from kb.config import find_root
+from kb.errors import ConfigError
+
+
+def serve(root: str | None, *, bare: bool) -> None:
+    """Serve until the client hangs up.
+
+    Args:
+        root: The asked knowledge base, or None for the usual ones.
+        bare: Search by words alone, also where embeddings are installed.
+
+    Raises:
+        ConfigError: There is no knowledge base there, or the MCP SDK is not installed.
+    """
+    found = find_root(root)
+    gc.disable()  # the SDK builds thousands of types; collecting between them frees nothing and takes 0.1 s
+    try:
+        from kb.server.app import Searcher, make_server
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
+            raise
+        raise ConfigError("the MCP SDK is not installed", hint='pip install "kernel-kb[serve]"') from error
+    finally:
+        gc.enable()
+    make_server(Searcher(found, semantic=not bare)).run("stdio")
