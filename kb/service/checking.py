@@ -93,11 +93,12 @@ def _axis_findings(stored: Sequence[StoredEntry]) -> Iterator[Finding]:
     if importlib.util.find_spec("torch") is None:
         yield Finding("note", "limits", "the axes that limits name were not checked: torch is not installed")
         return
-    from kb.validators.operators import load
+    from kb.validators.operators import load, load_allocation
 
     for entry in limited:
+        name = str(entry.file.operator)
         try:
-            spec = load(str(entry.file.operator))
+            spec = load_allocation(name) if name in operators.ALLOCATION else load(name)
         except ImportError as error:
             yield Finding("note", entry.id, f"the axes that limits name were not checked: {error}")
             continue

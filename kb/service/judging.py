@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from kb.errors import DeviceUnavailableError, EntryFormatError, UnknownOperatorError, ValidatorError
 from kb.transfer import facts_of
-from kb.validators.operators.names import NAMES
+from kb.validators.operators.names import ALLOCATION, NAMES
 
 if TYPE_CHECKING:
     from kb.models.entry import EntryFile
     from kb.store.files import StoredEntry
+    from kb.validators.operators.allocation import Allocation
     from kb.validators.operators.spec import Operator, Workload
     from kb.validators.runtime.report import Report
 
@@ -75,13 +76,14 @@ def judge_entry(stored: "StoredEntry") -> "Report":
 
 def admitted_workloads(facts: "EntryFile") -> "list[Workload]":
     """Return the awkward workloads of an entry's operator that its dtypes and limits admit."""
-    spec = _load(str(facts.operator))
+    name = str(facts.operator)
+    spec = _load_allocation(name) if name in ALLOCATION else _load(name)
     limits = facts_of("kernel/x/x", facts.model_dump(mode="json", by_alias=True)).limits
     return [
         one
         for one in spec.workloads
         if one.use == "awkward"
-        and one.dtype in facts.dtypes
+        and (one.dtype in facts.dtypes or name in ALLOCATION)
         and not any(axis in one.axes and limit.violation(one.axes[axis]) for axis, limit in limits.items())
     ]
 
@@ -109,7 +111,7 @@ def _judge(
 def operator_names() -> list[dict[str, str]]:
     """Return the name and formula of every operator; formulas need torch, names do not."""
     try:
-        return [{"name": name, "summary": _load(name).summary} for name in NAMES]
+        return [{"name": name, "summary": _summary(name)} for name in NAMES]
     except ValidatorError:
         return [{"name": name, "summary": ""} for name in NAMES]
 
@@ -125,6 +127,8 @@ def describe_operator(name: str) -> dict[str, Any]:
         ValidatorError: torch is not installed.
     """
     _known(name)
+    if name in ALLOCATION:
+        return _describe_allocation(_load_allocation(name))
     spec = _load(name)
     return {
         "name": spec.name,
@@ -141,6 +145,27 @@ def describe_operator(name: str) -> dict[str, Any]:
             f"{one.use}: " + " ".join(f"{axis}={size}" for axis, size in one.axes.items()) + f" {one.dtype} {one.law}"
             for one in spec.workloads
         ],
+        "baselines": list(spec.baselines),
+        "source": spec.source,
+    }
+
+
+def _summary(name: str) -> str:
+    return (_load_allocation(name) if name in ALLOCATION else _load(name)).summary
+
+
+def _describe_allocation(spec: "Allocation") -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "computes": spec.summary,
+        "signature": [" ".join(form.contract.split()) for form in spec.forms],
+        "axes": list(spec.axes),
+        "laws": [f"{name}: {' '.join((law.__doc__ or '').split())}" for name, law in spec.laws.items()],
+        "workloads": [
+            f"{one.use}: " + " ".join(f"{axis}={size}" for axis, size in one.axes.items()) + f" {one.law}"
+            for one in spec.workloads
+        ],
+        "metrics": [f"{name}: {meaning}" for name, meaning in spec.metrics.items()],
         "baselines": list(spec.baselines),
         "source": spec.source,
     }
@@ -165,6 +190,15 @@ def _load(name: str) -> "Operator":
         from kb.validators import operators
 
         return operators.load(name)
+    except ImportError as error:
+        raise ValidatorError(f"operator specs need torch: {error}", hint=_NO_TORCH) from error
+
+
+def _load_allocation(name: str) -> "Allocation":
+    try:
+        from kb.validators import operators
+
+        return operators.load_allocation(name)
     except ImportError as error:
         raise ValidatorError(f"operator specs need torch: {error}", hint=_NO_TORCH) from error
 

@@ -53,7 +53,7 @@ VALUES: tuple[str, ...] = (
 )
 """One process, tensors in and tensors out."""
 
-ALLOCATION: tuple[str, ...] = ()
+ALLOCATION: tuple[str, ...] = ("graph_pool", "kv_block_pool", "workspace_plan")
 """Strategies that serve allocation traces."""
 
 COMM: tuple[str, ...] = ()
