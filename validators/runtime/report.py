@@ -30,6 +30,18 @@ REASONS: Mapping[str, str] = {
     "replay_stopped": "the ghost replay came to no end: the candidate behaved otherwise in it",
     "static_finding": "the source has a construct that deserves a look",
     "exited": "the worker's process ended by itself",
+    "overlapping_blocks": "two blocks share bytes while both are live",
+    "unordered_reuse": "a block was reused on a stream that was not ordered after its last use",
+    "lost_contents": "what was written to a live block is not there any more",
+    "out_of_arena": "a block lies outside the memory that it may use",
+    "misaligned": "a block does not start on a multiple of the alignment",
+    "wrong_answer": "an answer has not the form of the contract",
+    "refused_early": "the strategy ran out of memory although several times the lower bound was there",
+    "bad_out_of_memory": "running out of memory raised another error than MemoryError, or memory was lost by it",
+    "over_budget": "a plan takes more than its budget, or gives up although the budget suffices",
+    "memory_outside_meter": "more memory was seen from outside than the strategy states or a planner has a use for",
+    "memory_not_there": "less memory was seen from outside than the live blocks take",
+    "wrong_place": "a block is not on the device that was asked for, or not where the others are",
 }
 """Reason codes and what they mean."""
 
@@ -74,6 +86,8 @@ class Report:
     output: str
     """Tail of what the candidate printed, escaped."""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    memory: Mapping[str, Any] | None = None
+    """For allocation strategies: the figures of every trace; see the operator's ``metrics``."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""

@@ -96,6 +96,7 @@ class Worker:
         triton: bool,
         function: str = "run",
         device: str = "cpu",
+        module: str = "kb.validators.runtime.stub",
     ) -> None:
         self.limits = limits
         self.device = device
@@ -112,11 +113,11 @@ class Worker:
         self._processes = 2
         self._watcher: Watcher | None = None
         self._done = threading.Event()
-        self._start(arena, triton, function)
+        self._start(arena, triton, function, module)
         self._guardian = threading.Thread(target=self._guard, name="kb-guard", daemon=True)
         self._guardian.start()
 
-    def _start(self, arena: Arena, triton: bool, function: str) -> None:
+    def _start(self, arena: Arena, triton: bool, function: str, module: str) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.channel = ours
         read_end, write_end = os.pipe()
@@ -124,7 +125,7 @@ class Worker:
         handles = (theirs.fileno(), arena.descriptor)
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                boot_command("kb.validators.runtime.stub", *map(str, handles)),
+                boot_command(module, *map(str, handles)),
                 stdin=subprocess.DEVNULL,
                 stdout=write_end,
                 stderr=write_end,
