@@ -74,8 +74,13 @@ def judge_entry(stored: "StoredEntry") -> "Report":
     return _judge(str(stored.file.operator), stored.files[name], workloads=workloads)
 
 
-def admitted_workloads(facts: "EntryFile") -> "list[Workload]":
-    """Return the awkward workloads of an entry's operator that its dtypes and limits admit."""
+def admitted_workloads(facts: "EntryFile", *, uses: Sequence[str] = ("awkward",)) -> "list[Workload]":
+    """Return the workloads of an entry's operator that its dtypes and limits admit.
+
+    Args:
+        facts: Of the entry.
+        uses: ``awkward``, ``target`` or both.
+    """
     name = str(facts.operator)
     spec = _load_allocation(name) if name in ALLOCATION else _load(name)
     limits = facts_of("kernel/x/x", facts.model_dump(mode="json", by_alias=True)).limits

@@ -1,10 +1,10 @@
 """Validate entries: have them judged on a device, and file what came out as signed, chained records."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, date, datetime
+from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kb.config import Root, config_folder
 from kb.errors import ConfigError, DeviceUnavailableError, EntryNotFoundError, ValidatorError
@@ -13,12 +13,6 @@ from kb.service.judging import judge_entry
 from kb.store import files, layout, records
 from kb.store.files import StoredEntry
 from kb.validators import keys
-
-if TYPE_CHECKING:
-    from kb.validators.runtime.report import Report
-
-RULE = 1
-"""Version of the rule that makes a verdict out of reasons."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +73,64 @@ def _validate_one(root: Root, entry_id: str, key: keys.JudgeKey) -> Validated:
     if reason is not None:
         return Validated(stored.id, stored.file.version, None, (), None, reason)
     try:
-        report = judge_entry(stored)
+        made = _evidence(stored)
     except ValidatorError as error:
         return Validated(stored.id, stored.file.version, None, (), None, error.message)
-    if report.plan_sha256 is None:
-        return Validated(stored.id, stored.file.version, report.verdict, report.reasons, None, "it cannot be loaded")
-    made = _unsigned(stored, report)
+    reasons = tuple(made["decision"]["reasons"])
+    verdict = made["decision"]["verdict"]
+    if not made["plan_sha256"]:
+        return Validated(stored.id, stored.file.version, verdict, reasons, None, "it cannot be loaded")
     with records.writing(root.entries):
-        keys.enrol(root.entries, key, today=date.fromisoformat(made["created_utc"][:10]), note="values on a CPU")
-        made["prev"] = chain_head(root.entries, key.id)
-        made["judge"]["key"] = key.id
-        made["signature"] = key.sign(canonical(made))
-        filed = records.append(root.entries, made)
-    return Validated(stored.id, stored.file.version, report.verdict, report.reasons, filed.path)
+        filed = sign_and_file(root, made, key)
+    return Validated(stored.id, stored.file.version, verdict, reasons, filed.path)
+
+
+def _evidence(stored: StoredEntry) -> dict[str, Any]:
+    from kb.validators.runtime import evidence
+
+    began = evidence.now_utc()
+    report = judge_entry(stored)
+    return evidence.evidence_of(
+        report,
+        facts_for_judging(stored),
+        began_utc=began,
+        device=evidence.device_facts("cpu"),
+        uses=["awkward"],
+        calls=(3, 6),
+    )
+
+
+def facts_for_judging(stored: StoredEntry) -> dict[str, Any]:
+    """Return what a record says of an entry."""
+    return {
+        "id": stored.id,
+        "version": stored.file.version,
+        "digest": stored.digest,
+        "entry_point": str(stored.file.entry_point),
+        "language": stored.file.language,
+    }
+
+
+def sign_and_file(
+    root: Root, evidence: dict[str, Any], key: keys.JudgeKey, *, bundle: dict[str, Any] | None = None
+) -> records.Filed:
+    """Put evidence into the chain of a key, sign it and file it. The caller holds ``records.writing``.
+
+    Args:
+        root: The knowledge base.
+        evidence: What ``evidence_of`` made.
+        key: Signs; enrolled if the knowledge base does not know it yet.
+        bundle: Where it came from, if it was made on another machine.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    signed = evidence["created_utc"] if bundle is None else bundle["accepted_utc"]
+    keys.enrol(root.entries, key, today=date.fromisoformat(signed[:10]), note="a judge of this knowledge base")
+    made = evidence | {"prev": chain_head(root.entries, key.id), "bundle": bundle}
+    made["judge"] = {**evidence["judge"], "key": key.id}
+    made["signature"] = key.sign(canonical(made))
+    return records.append(root.entries, made)
 
 
 def _not_here(stored: StoredEntry) -> str | None:
@@ -121,48 +160,3 @@ def all_records(entries: Path) -> Iterator[records.Filed]:
     """Yield every record of a knowledge base, by entry."""
     for entry_id in layout.entry_ids(entries):
         yield from records.read(entries, entry_id)
-
-
-def _unsigned(stored: StoredEntry, report: "Report") -> dict[str, Any]:
-    from kb.validators.runtime import fingerprint
-
-    name = str(stored.file.entry_point).partition(":")[0]
-    cases = [{**asdict(case), "axes": dict(case.axes)} for case in report.cases]
-    return {
-        "schema": 1,
-        "created_utc": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "prev": None,
-        "entry": {
-            "id": stored.id,
-            "version": stored.file.version,
-            "digest": stored.digest,
-            "entry_point": str(stored.file.entry_point),
-            "source_sha256": {name: report.source_sha256},
-            "language": stored.file.language,
-        },
-        "operator": {"name": report.operator, "sha256": fingerprint.operator_sha256(report.operator)},
-        "judge": {"key": "", "revision": fingerprint.JUDGE_REVISION, "sha256": fingerprint.runtime_sha256()},
-        "master_seed": report.master_seed or "",
-        "plan_sha256": report.plan_sha256 or "",
-        "device": fingerprint.cpu(),
-        "software": fingerprint.software(),
-        "sandbox": dict(report.sandbox),
-        "blocked": list(report.blocked),
-        "cases": cases,
-        "findings": [dict(one) for one in report.findings],
-        "delegates": list(report.delegates),
-        "ghosts": dict(report.ghosts),
-        "timing": None,
-        "memory": None,
-        "telemetry": None,
-        "roofline": None,
-        "samples_sha256": None,
-        "decision": {
-            "verdict": report.verdict,
-            "reasons": list(report.reasons),
-            "details": list(report.details),
-            "rule": RULE,
-        },
-        "replay": f"kb judge --operator {report.operator} entries/{stored.id}/{name}",
-        "signature": "",
-    }

@@ -76,12 +76,12 @@ def _signature_faults(one: Filed, ring: dict[str, keys.PublicKey]) -> Iterator[F
     if not key.verifies(canonical(one.raw), one.record.signature):
         yield Fault(one.path, "its signature is not its judge's: it was changed after it was signed")
     try:
-        when = datetime.fromisoformat(one.record.created_utc)
+        when = datetime.fromisoformat(one.record.signed_utc)
     except ValueError:
-        yield Fault(one.path, f"no time: {one.record.created_utc}")
+        yield Fault(one.path, f"no time: {one.record.signed_utc}")
         return
     if not key.valid_at(when):
-        yield Fault(one.path, f"its judge's key was not valid on {one.record.created_utc[:10]}")
+        yield Fault(one.path, f"its judge's key was not valid on {one.record.signed_utc[:10]}")
 
 
 def _chain_faults(filed: list[Filed]) -> Iterator[Fault]:
@@ -114,7 +114,9 @@ def _plan_again(root: Root, one: Filed) -> str | None:
             return None
         if stored.digest != one.record.entry.digest:
             return None
-        workloads = admitted_workloads(stored.file)
+        workloads = admitted_workloads(stored.file, uses=one.record.plan.uses)
     except (EntryFormatError, ValidatorError, OSError):
         return None
-    return plan.draw(one.record.operator.name, workloads, master_seed=int(one.record.master_seed, 16)).sha256
+    low, high = one.record.plan.calls
+    seed = int(one.record.master_seed, 16)
+    return plan.draw(one.record.operator.name, workloads, master_seed=seed, calls=(low, high)).sha256
