@@ -56,7 +56,7 @@ VALUES: tuple[str, ...] = (
 ALLOCATION: tuple[str, ...] = ("graph_pool", "kv_block_pool", "workspace_plan")
 """Strategies that serve allocation traces."""
 
-COMM: tuple[str, ...] = ()
+COMM: tuple[str, ...] = ("all_gather", "all_reduce", "all_reduce_rmsnorm", "all_to_all", "reduce_scatter")
 """Schemes in which several ranks take part: one process a rank."""
 
 NAMES: tuple[str, ...] = tuple(sorted((*VALUES, *ALLOCATION, *COMM)))
