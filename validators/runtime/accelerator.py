@@ -55,6 +55,11 @@ def environment(device: str, cache: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+def trusted_environment(device: str) -> dict[str, str]:
+    """Return the environment of a trusted process that may use this GPU and sees no other."""
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": visible(device), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
 def facts(device: str) -> dict[str, Any]:
     """Ask the driver about a GPU, in a process of its own.
 
@@ -72,7 +77,7 @@ def facts(device: str) -> dict[str, Any]:
     try:
         done = subprocess.run(  # noqa: S603 - our own interpreter and module
             [sys.executable, "-I", "-B", "-c", code],
-            env={**os.environ, "CUDA_VISIBLE_DEVICES": visible(device), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            env=trusted_environment(device),
             capture_output=True, text=True, timeout=60, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:

@@ -59,7 +59,7 @@ def exec_refused() -> bool:
     child = os.fork()
     if child == 0:
         try:
-            os.execv(sys.executable, [sys.executable, "-I", "-c", ""])
+            os.execv(sys.executable, [sys.executable, "-I", "-c", ""])  # noqa: S606 - it must fail
         except OSError:
             os._exit(7)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

@@ -44,7 +44,7 @@ def compare_output(
 
     Args:
         actual: What the candidate returned.
-        expected: float64 reference, or exact integers or booleans.
+        expected: float64 reference, or exact integers or booleans; the comparison runs where it is.
         buffer: The output's declaration.
         dtype: The workload's dtype; used where the buffer's dtype is ``data``.
         error: The operator's error model.
@@ -67,11 +67,11 @@ def compare_output(
     if expected.numel() == 0:
         return Comparison("passed", 0.0)
     if not expected.is_floating_point():
-        wrong = int((actual.cpu() != expected).sum())
+        wrong = int((actual.to(expected.device) != expected).sum())
         return Comparison(
             "passed" if wrong == 0 else "wrong_values", float(wrong), f"{wrong} of {expected.numel()} differ"
         )
-    got = actual.cpu().to(torch.float64)
+    got = actual.to(expected.device).to(torch.float64)
     finite = torch.isfinite(expected)
     same = torch.where(finite, torch.isfinite(got), (got == expected) | (got.isnan() & expected.isnan()))
     if not bool(same.all()):
@@ -85,6 +85,25 @@ def compare_output(
     return Comparison(
         "passed" if worst <= 1.0 else "wrong_values", worst, f"{buffer.name}: worst error {worst:.3g} bounds"
     )
+
+
+def result_tensor(data: bytes, expected: torch.Tensor, *, buffer: Buffer, dtype: str) -> torch.Tensor | None:
+    """Make a tensor of raw result bytes.
+
+    Args:
+        data: What a worker handed over.
+        expected: Gives the shape.
+        buffer: The output's declaration.
+        dtype: The workload's dtype.
+
+    Returns:
+        The tensor on the CPU; None where the number of bytes is not the one of the declared dtype and shape.
+    """
+    wanted = DTYPES[dtype if buffer.dtype == "data" else buffer.dtype]
+    if len(data) != expected.numel() * wanted.itemsize:
+        return None
+    flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
+    return flat.view(wanted).reshape(expected.shape)
 
 
 def compare_call(

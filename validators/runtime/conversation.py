@@ -11,7 +11,6 @@ import torch
 from kb.validators.operators.spec import DTYPES, Operator
 from kb.validators.runtime import replies, report
 from kb.validators.runtime.arena import Arena, Placed, aligned
-from kb.validators.runtime.compare import Comparison, compare_output
 from kb.validators.runtime.expectation import Expectation, Expected
 from kb.validators.runtime.plan import Case, Plan
 from kb.validators.runtime.report import CaseResult
@@ -37,6 +36,7 @@ class Conversation:
     ) -> None:
         self.worker, self.arena, self.operator, self.plan, self.expectation = worker, arena, operator, plan, expectation
         self.limit_s = limit_s
+        self.kind = worker.device.partition(":")[0]
         self.results: list[CaseResult] = []
         self.changed: list[str] = []
         self._dice = random.Random(os.urandom(16))  # noqa: S311 - chooses when to look, and nobody sees it
@@ -45,7 +45,12 @@ class Conversation:
         self._before: tuple[Case, Expected, list[bytes]] | None = None
 
     def _places(self) -> tuple[dict[tuple[int, int], int], int]:
-        """Give each workload two places in the arena, and the results the rest of it."""
+        """Give each workload two places in the arena, and the results the rest of it.
+
+        Where arguments have homes of their own on a device, the arena is only passed through, and all share its half.
+        """
+        if self.kind != "cpu":
+            return {}, self.arena.size_bytes // 2
         needed: dict[int, int] = {}
         for case in self.plan.cases:
             arguments = self.expectation.argument_bytes(case.index) + 64 * 256
@@ -92,18 +97,15 @@ class Conversation:
         """
         self._before, self._earlier = self._earlier, None
         expected = self.expectation.case(case.index)
-        arguments, spans = self._place(case, expected)
-        size = sum(aligned(one.numel() * 8) for one in expected.outputs) + 4096
-        self.arena.write(self._output_offset, os.urandom(min(size, 1 << 16)))
-        reply = self.worker.ask(
-            {"op": "call", "arguments": arguments, "offset": self._output_offset}, limit_s=self.limit_s
-        )
+        message, spans = self.message(case, expected)
+        self.arena.write(self._output_offset, os.urandom(min(message["room"], 1 << 16)))
+        reply = self.worker.ask({**message, "op": "call"}, limit_s=self.limit_s)
         detail = replies.failure(reply)
         if detail is not None:
             reject("crashed", detail)
             self.results.append(self._result(case, "crashed", None, detail))
             return False
-        first, problem = self._collect(reply, case, expected)
+        first, problem = self.collect(reply, case, expected)
         if problem is None:
             problem = self._compare(case, first, expected)
         else:
@@ -111,11 +113,11 @@ class Conversation:
         if problem is not None:
             reject(problem[0], f"{problem[1]} (call {case.index}, {case.contents})")
             return False
-        return self._afterwards(case, expected, spans, first, reject)
+        return self._afterwards(case, expected, message, spans, first, reject)
 
-    def _place(self, case: Case, expected: Expected) -> tuple[list[dict[str, Any]], list[tuple[int, bytes]]]:
-        """Write the inputs of a case where they belong; returns the message's arguments, and what was written."""
-        offset = self._bases[case.workload, case.slot]
+    def message(self, case: Case, expected: Expected) -> tuple[dict[str, Any], list[tuple[int, bytes]]]:
+        """Write the inputs of a case where they belong; returns what the worker has to be told, and what was written."""
+        offset = self._bases.get((case.workload, case.slot), 0)
         arguments: list[dict[str, Any]] = []
         spans: list[tuple[int, bytes]] = []
         for one in expected.arguments:
@@ -126,11 +128,18 @@ class Conversation:
             placed = Placed(raw["dtype"], tuple(raw["shape"]), tuple(raw["strides"]), offset, raw["size_bytes"])
             self.arena.write(offset, one["data"])
             spans.append((offset, one["data"]))
-            arguments.append({"tensor": placed.to_json()})
+            home = f"{case.workload}.{case.slot}.{len(arguments)}"
+            arguments.append({"tensor": placed.to_json(), "home": home})
             offset = aligned(offset + raw["size_bytes"])
-        return arguments, spans
+        if offset > self.arena.size_bytes // 2:
+            raise JudgeError(f"the inputs need {offset >> 19} MiB of shared memory", "judge smaller workloads")
+        room = sum(
+            aligned(one.numel() * DTYPES[self.wanted(case, which)].itemsize)
+            for which, one in enumerate(expected.outputs)
+        )
+        return {"arguments": arguments, "offset": self._output_offset, "room": room + 4096}, spans
 
-    def _collect(
+    def collect(
         self, reply: dict[str, Any], case: Case, expected: Expected
     ) -> tuple[list[bytes], tuple[str, str] | None]:
         """Read the bytes that a reply points at; what the reply claims of them must be what was asked for."""
@@ -140,7 +149,7 @@ class Conversation:
             if len(claims) != len(expected.outputs):
                 return [], ("wrong_shape", f"{len(expected.outputs)} results were expected, got {len(claims)}")
             for which, (claim, want) in enumerate(zip(claims, expected.outputs, strict=True)):
-                problem = self._claim_problem(claim, want, self.operator.outputs[which].name, self._wanted(case, which))
+                problem = self._claim_problem(claim, want, self.operator.outputs[which].name, self.wanted(case, which))
                 if problem is not None:
                     return [], problem
                 found.append(self.arena.read(claim.offset, claim.size_bytes))
@@ -157,53 +166,65 @@ class Conversation:
         if claim.shape != tuple(want.shape):
             shown = report.escaped(str(list(claim.shape)), 80)
             return "wrong_shape", f"{name}: expected {list(want.shape)}, got {shown}"
-        if claim.device != "cpu" or claim.dtype != wanted:
+        if claim.device != self.kind or claim.dtype != wanted:
             shown = report.escaped(f"{claim.dtype} on {claim.device}", 60)
             return "wrong_dtype", f"{name}: expected {wanted}, got {shown}"
         if claim.size_bytes != want.numel() * DTYPES[wanted].itemsize:
             return "forged_protocol", f"{name}: a result of the wrong size"
         return None
 
-    def _wanted(self, case: Case, which: int) -> str:
+    def wanted(self, case: Case, which: int) -> str:
+        """Return the dtype that an output of a case must have."""
         declared = self.operator.outputs[which].dtype
         return self.plan.workloads[case.workload].dtype if declared == "data" else declared
 
     def _compare(self, case: Case, found: list[bytes], expected: Expected) -> tuple[str, str] | None:
-        dtype = self.plan.workloads[case.workload].dtype
-        comparisons: list[Comparison] = []
-        for which, (data, want, scale) in enumerate(zip(found, expected.outputs, expected.scales, strict=True)):
-            wanted = self._wanted(case, which)
-            buffer = self.operator.outputs[which]
-            flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
-            got = flat.view(DTYPES[wanted]).reshape(want.shape)
-            error = self.operator.error_under(self.plan.workloads[case.workload].law)
-            comparisons.append(compare_output(got, want, buffer=buffer, dtype=dtype, error=error, scale=scale))
+        comparisons = self.expectation.compare(self.operator, self.plan.workloads[case.workload], expected, found)
         worst = max((c.max_normalised for c in comparisons if c.max_normalised is not None), default=None)
         bad = next((c for c in comparisons if c.verdict != "passed"), None)
         self.results.append(self._result(case, bad.verdict if bad else "passed", worst, bad.detail if bad else ""))
         return None if bad is None else (bad.verdict, bad.detail)
 
     def _afterwards(
-        self, case: Case, expected: Expected, spans: list[tuple[int, bytes]], first: list[bytes], reject: Reject
+        self,
+        case: Case,
+        expected: Expected,
+        message: dict[str, Any],
+        spans: list[tuple[int, bytes]],
+        first: list[bytes],
+        reject: Reject,
     ) -> bool:
         """Look again after ``run`` has returned: inputs untouched, results final, results of their own memory."""
+        if self.kind != "cpu":
+            if self._again("ordered", case, expected) != first:
+                return self._cheated(case, reject, "side_stream", "a result was not ready in the order of the stream")
+            self._scramble(spans)
+            self.worker.ask({**message, "op": "inputs"}, limit_s=self.limit_s)
         for offset, data in spans:
             if self.arena.read(offset, len(data)) != data:
                 return self._cheated(case, reject, "input_changed", "an input was written to")
         time.sleep(self._dice.random() * 0.01)
         if self._again("again", case, expected) != first:
             return self._cheated(case, reject, "late_write", "a result changed after run had returned")
-        for offset, data in spans:
-            self.arena.write(offset, os.urandom(len(data)))
-        if self._again("again", case, expected) != first:
+        self._scramble(spans)
+        if self.kind != "cpu":
+            self.worker.ask({**message, "op": "reload"}, limit_s=self.limit_s)
+        if self._again("again", case, expected, synchronize=True) != first:
             return self._cheated(case, reject, "aliases_input", "a result changed when an input did")
         if self._before is not None and self._again("before", *self._before[:2]) != self._before[2]:
             return self._cheated(case, reject, "reused_result", "the result of the call before changed in this one")
         self._earlier = (case, expected, first)
         return True
 
-    def _again(self, what: str, case: Case, expected: Expected) -> list[bytes]:
-        return self._collect(self.worker.ask({"op": what}, limit_s=self.limit_s), case, expected)[0]
+    def _scramble(self, spans: list[tuple[int, bytes]]) -> None:
+        """Write something else where the inputs lie in the arena."""
+        for offset, data in spans:
+            noise = os.urandom(min(len(data), 1 << 20))
+            self.arena.write(offset, (noise * (len(data) // max(len(noise), 1) + 1))[: len(data)])
+
+    def _again(self, what: str, case: Case, expected: Expected, *, synchronize: bool = False) -> list[bytes]:
+        asked = {"op": what, "synchronize": synchronize}
+        return self.collect(self.worker.ask(asked, limit_s=self.limit_s), case, expected)[0]
 
     def _cheated(self, case: Case, reject: Reject, reason: str, detail: str) -> bool:
         reject(reason, f"{detail} (call {case.index})")

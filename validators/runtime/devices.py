@@ -10,7 +10,6 @@ results follows on the same stream. Work on another stream that was not joined r
 its results too late for the copy, whatever the speed of the device.
 """
 
-import contextlib
 import ctypes
 import mmap
 from collections.abc import Callable, Sequence

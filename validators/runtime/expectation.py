@@ -4,6 +4,7 @@ import contextlib
 import json
 import subprocess
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from kb.validators.operators.spec import DTYPES
+from kb.validators.operators.spec import DTYPES, Operator, Workload
+from kb.validators.runtime.compare import Comparison, compare_output, result_tensor
 from kb.validators.runtime.plan import Plan
 from kb.validators.runtime.worker import JudgeError, boot_command
 
@@ -31,7 +33,8 @@ class Expectation:
     """All cases, read from the reference worker's files on demand."""
 
     def __init__(self, folder: Path) -> None:
-        self._rows = json.loads((folder / "values.json").read_text(encoding="utf-8"))
+        rows = json.loads((folder / "values.json").read_text(encoding="utf-8"))
+        self._rows = {row["case"]: row for row in rows}
         file = folder / "values.bin"
         empty = file.stat().st_size == 0
         self._data = np.zeros(0, np.uint8) if empty else np.memmap(file, np.uint8, mode="r")
@@ -64,6 +67,17 @@ class Expectation:
             outputs=tuple(self._tensor(one) for one in row["expected"]),
             scales=tuple(None if one is None else self._tensor(one) for one in row["scales"]),
         )
+
+    def compare(
+        self, operator: Operator, workload: Workload, expected: Expected, found: Sequence[bytes]
+    ) -> list[Comparison]:
+        """Compare the result bytes of one call, whose sizes fit, with what is expected of it."""
+        comparisons = []
+        for data, want, scale, buffer in zip(found, expected.outputs, expected.scales, operator.outputs, strict=True):
+            got = result_tensor(data, want, buffer=buffer, dtype=workload.dtype)
+            error = operator.error_under(workload.law)
+            comparisons.append(compare_output(got, want, buffer=buffer, dtype=workload.dtype, error=error, scale=scale))
+        return comparisons
 
     def argument_bytes(self, index: int) -> int:
         """Return how much memory the inputs of one case need, in bytes, alignment left out."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kb.validators.operators.spec import Operator
-from kb.validators.runtime import replies
+from kb.validators.runtime import replies, tracing
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.conversation import Conversation
 from kb.validators.runtime.expectation import Expectation
@@ -30,21 +30,27 @@ def replay(
     limits: Limits,
     triton: bool,
     limit_s: float,
+    device: str = "cpu",
 ) -> dict[str, Any]:
     """Replay a candidate that passed, with each of its kernels and functions a ghost in turn.
+
+    On a GPU the same worker says before that which kernels ran there, and whether equal inputs give equal results;
+    compilers may be started in it all the time, since nothing that it does is judged.
 
     Returns:
         ``reached``: name to calls; ``idle_kernels``: kernels whose absence changed nothing; ``hiding``: functions and
         kernels that fail while the result comes out right; ``tested``: names that were ghosts; ``stopped``: why the
-        replay came to no end, if it did not.
+        replay came to no end, if it did not; on a GPU also ``kernels`` and ``determinism``, of ``tracing``.
     """
     found = _Found()
     arena = Arena(512 << 20)
     try:
         for _ in range(_WORKERS):
-            worker = Worker(source, place=place, arena=arena, limits=limits, triton=triton)
+            worker = Worker(source, place=place, arena=arena, limits=limits, triton=triton, device=device)
             try:
                 worker.wait_ready(limit_s=90)
+                if device != "cpu":
+                    worker.open_build()
                 talk = Conversation(worker, arena, operator, plan, expectation, limit_s=limit_s)
                 _Replay(worker, talk, plan, expectation, limit_s, found).run()
                 return found.to_json()
@@ -72,9 +78,10 @@ class _Found:
     hiding: list[str] = field(default_factory=list)
     used: set[int] = field(default_factory=set)
     ghost: str | None = None
+    observed: dict[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        return {
+        return self.observed | {
             "reached": self.reached,
             "tested": sorted(set(self.tested)),
             "idle_kernels": sorted(set(self.idle)),
@@ -98,6 +105,9 @@ class _Replay:
     def run(self) -> None:
         """Trace one call of each workload, then make ghosts."""
         self.ask(op="load")
+        if self.worker.device != "cpu" and not self.found.observed:
+            firsts = [one for one in self.plan.cases if one.turn == 0]
+            self.found.observed = tracing.observe(self.worker, self.talk, self.expectation, firsts, self.limit_s)
         self.ask(op="trace")
         self.ask(op="haunt", name=None)
         where: dict[str, set[int]] = {}

@@ -8,6 +8,7 @@ in which every output of every call is compared here; then the ghost replay in a
 import hashlib
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from subprocess import SubprocessError
@@ -15,13 +16,24 @@ from typing import Any
 
 from kb.validators import operators
 from kb.validators.operators.spec import Operator, Workload
-from kb.validators.runtime import findings, plan, replies, report
+from kb.validators.runtime import (
+    accelerator,
+    assessing,
+    building,
+    findings,
+    kernels,
+    plan,
+    replies,
+    report,
+    sandbox,
+    watch,
+)
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.conversation import Conversation
+from kb.validators.runtime.driver import DriverError
 from kb.validators.runtime.expectation import Expectation, ReferenceWorker
 from kb.validators.runtime.haunting import replay
 from kb.validators.runtime.report import CaseResult, Report
-from kb.validators.runtime.sandbox import Limits
 from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError
 from kb.validators.runtime.workplace import Workplace
 
@@ -56,8 +68,12 @@ class Options:
     memory_bytes: int = 4 << 30
     ghosts: bool = True
     calls: tuple[int, int] = (3, 6)
+    device: str = "cpu"
+    """``cpu`` or ``cuda:N``."""
+    sanitizers: tuple[str, ...] = ()
+    """Tools of compute-sanitizer for small shapes on a GPU: ``memcheck``, ``racecheck``, ``initcheck``."""
     workloads: Sequence[Workload] | None = None
-    """None: the operator's awkward workloads."""
+    """None: the operator's awkward workloads, and on a GPU those of its targets too."""
     dtypes: Sequence[str] | None = None
     """None: all that the operator has; else only workloads of these."""
 
@@ -91,7 +107,7 @@ def judge(
     options: Options | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Judge one candidate for values, on the CPU.
+    """Judge one candidate for values.
 
     Args:
         operator_name: One of ``operators.NAMES``.
@@ -109,6 +125,8 @@ def judge(
     chosen = options or Options()
     say = progress or (lambda _: None)
     operator = operators.load(operator_name)
+    if chosen.device != accelerator.CPU:
+        _require_gpu(chosen.device)
     workloads = _workloads(operator, chosen)
     try:
         state = _Judgement(operator, source, chosen, workloads, say)
@@ -125,7 +143,9 @@ def judge(
 
 def _workloads(operator: Operator, options: Options) -> tuple[Workload, ...]:
     asked = (
-        options.workloads if options.workloads is not None else [w for w in operator.workloads if w.use == "awkward"]
+        options.workloads
+        if options.workloads is not None
+        else [w for w in operator.workloads if w.use == "awkward" or options.device != accelerator.CPU]
     )
     kept = tuple(w for w in asked if options.dtypes is None or w.dtype in options.dtypes)
     if not kept:
@@ -154,10 +174,15 @@ class _Judgement:
         self.plan: plan.Plan | None = None
         self.seed: int | None = None
         self.ghosts: dict[str, Any] = {}
+        self.kernels: dict[str, Any] = {}
+        self.sanitizer: dict[str, Any] = {}
         self.triton = b"triton" in source
-        self.limits = Limits(memory_bytes=options.memory_bytes)
+        self.gpu = options.device != accelerator.CPU
+        self.large = frozenset(i for i, w in enumerate(workloads) if self.gpu and building.heavy(operator, w))
+        self.limits = sandbox.limits_for(options.device, memory_bytes=options.memory_bytes)
         self.place = Workplace()
-        self.arena = Arena(ARENA_BYTES)
+        self.arena = Arena(assessing.EXCHANGE_BYTES if self.large else ARENA_BYTES)
+        self.arbiter: assessing.ArbiterProcess | None = None
         self.reference: ReferenceWorker | None = None
         self.worker: Worker | None = None
 
@@ -167,6 +192,8 @@ class _Judgement:
             self.worker.end()
         if self.reference is not None:
             self.reference.end()
+        if self.arbiter is not None:
+            self.arbiter.end()
         self.arena.close()
         self.place.close()
 
@@ -175,7 +202,14 @@ class _Judgement:
         self.say("starting the workers")
         began = time.monotonic()
         self.reference = ReferenceWorker(self.operator.name, self.place.folder("reference"))
-        self.worker = Worker(self.source, place=self.place, arena=self.arena, limits=self.limits, triton=self.triton)
+        self.worker = Worker(
+            self.source, place=self.place, arena=self.arena, limits=self.limits, triton=self.triton,
+            device=self.options.device,
+        )  # fmt: skip
+        if self.large:
+            self.arbiter = assessing.ArbiterProcess(
+                self.operator.name, self.options.device, pause=lambda stopped: self._pause(stopped=stopped)
+            )
         layers = self.worker.wait_ready(limit_s=90)
         _require(layers)
         self.seconds["start"] = time.monotonic() - began
@@ -186,7 +220,7 @@ class _Judgement:
         self._inspect()
         self.worker.end()
         if self.options.ghosts and not self.verdict.reasons and expectation is not None:
-            if findings.can_be_haunted(self.source):
+            if self.gpu or findings.can_be_haunted(self.source):
                 self._replay(expectation)
             else:
                 self.ghosts = {"reached": {}, "tested": [], "idle_kernels": [], "hiding": []}
@@ -200,7 +234,10 @@ class _Judgement:
             self.verdict.reject("build_failed", f"a source of {len(self.source)} bytes")
             return False
         self.say("loading the candidate")
+        began = time.monotonic()
         try:
+            if self.gpu:
+                building.open_step(self.worker)
             reply = self.worker.ask({"op": "load"}, limit_s=self.options.load_limit_s)
         except WorkerEndedError as error:
             self.verdict.reject(
@@ -211,7 +248,27 @@ class _Judgement:
         if failed is not None:
             self.verdict.reject("build_failed", failed)
             return False
-        return True
+        built = self._warm_up(self.worker) if self.gpu else True
+        self.seconds["build"] = time.monotonic() - began
+        return built
+
+    def _warm_up(self, worker: Worker) -> bool:
+        """Have all kernels compiled, then close the door to new processes."""
+        self.say("building")
+        limit_s = self.options.load_limit_s
+        try:
+            failed = building.warm_up(worker, self.arena, self.operator, self.workloads, limit_s=limit_s)
+            worker.close_build(forgive=_MILD)
+        except WorkerEndedError as error:
+            self.verdict.reject(error.reason, f"{error.detail or 'no answer'} (while building)")
+            return False
+        if failed is not None:
+            self.verdict.reject("crashed", f"{failed} (while building)")
+        return failed is None
+
+    def _pause(self, *, stopped: bool) -> None:
+        if self.worker is not None:
+            self.worker.pause(stopped=stopped)
 
     def _expect(self) -> Expectation:
         if self.worker is None or self.reference is None:
@@ -220,11 +277,14 @@ class _Judgement:
         began = time.monotonic()
         self.seed = secrets.randbits(128)
         self.plan = plan.draw(self.operator.name, self.workloads, master_seed=self.seed, calls=self.options.calls)
+        small = self.plan.only(frozenset(range(len(self.workloads))) - self.large)
         self.worker.pause(stopped=True)
         try:
-            expectation = self.reference.compute(self.plan, limit_s=600)
+            expectation = self.reference.compute(small, limit_s=600)
         finally:
             self.worker.pause(stopped=False)
+        if self.arbiter is not None:
+            expectation = assessing.DeviceExpectation(expectation, self.arbiter, self.plan, self.large)
         self.seconds["reference"] = time.monotonic() - began
         return expectation
 
@@ -250,6 +310,12 @@ class _Judgement:
         """Look at what the worker leaves behind, however it fared: blocked calls and files."""
         if self.worker is None:
             return
+        started = watch.STARTS & set(self.worker.blocked) if self.gpu else frozenset()
+        if started and set(self.verdict.reasons) <= {"crashed"}:
+            # An honest kernel may be compiled anew for contents that no build step could foresee.
+            self.verdict.reasons.clear()
+            self.verdict.doubt("late_build", f"{', '.join(sorted(started))} was refused")
+            self.worker.blocked = Counter({k: v for k, v in self.worker.blocked.items() if k not in started})
         for name in sorted(self.worker.blocked):
             if name in _MILD:
                 self.verdict.doubt("forbidden_call", f"{name} was refused")
@@ -265,9 +331,15 @@ class _Judgement:
         self.say("ghost replay")
         began = time.monotonic()
         self.ghosts = replay(
-            self.source, self.operator, self.plan, expectation, place=self.place, limits=self.limits,
-            triton=self.triton, limit_s=self.options.call_limit_s,
+            self.source, self.operator, self.plan.only(frozenset(range(len(self.workloads))) - self.large),
+            expectation, place=self.place, limits=self.limits, triton=self.triton, limit_s=self.options.call_limit_s,
+            device=self.options.device,
         )  # fmt: skip
+        if self.gpu:
+            self.kernels = kernels.summary(self.ghosts.pop("kernels", ()), self.source)
+            self.kernels["determinism"] = self.ghosts.pop("determinism", [])
+            if self.kernels["declared"] and not self.kernels["own_share"]:
+                self.verdict.doubt("idle_kernel", "kernels are declared and none of them ran on the device")
         if "stopped" in self.ghosts:
             self.verdict.doubt("replay_stopped", report.escaped(str(self.ghosts["stopped"]), 80))
         for name in self.ghosts.get("idle_kernels", ()):
@@ -298,9 +370,24 @@ class _Judgement:
             findings=self.found,
             delegates=findings.delegates(self.source[:SOURCE_BYTES]),
             ghosts=self.ghosts,
+            device=self.options.device,
+            kernels=self.kernels,
+            sanitizer=self.sanitizer,
             output=report.escaped(self.worker.output()[-4000:], 2000) if self.worker else "",
             seconds={name: round(value, 3) for name, value in self.seconds.items()},
         )
+
+
+def _require_gpu(device: str) -> None:
+    """Ask for the device before anything is started.
+
+    Raises:
+        JudgeError: It is not there, or its name is none.
+    """
+    try:
+        accelerator.facts(device)
+    except (ValueError, DriverError) as error:
+        raise JudgeError(f"{device} cannot be used: {error}", "nvidia-smi; kb doctor") from error
 
 
 def _require(layers: dict[str, Any]) -> None:

@@ -46,6 +46,10 @@ class Plan:
             "cases": [asdict(case) for case in self.cases],
         }
 
+    def only(self, workloads: frozenset[int]) -> "Plan":
+        """Return the part of the plan that calls these workloads; indices stay what they are."""
+        return Plan(self.operator, self.workloads, tuple(one for one in self.cases if one.workload in workloads))
+
     @property
     def sha256(self) -> str:
         """Digest of the canonical form."""

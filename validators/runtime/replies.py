@@ -91,5 +91,20 @@ def groups(reply: dict[str, Any], key: str) -> dict[str, list[str]]:
     return {str(name): names(raw, name) for name in raw}
 
 
+def kernel_rows(reply: dict[str, Any]) -> list[list[Any]]:
+    """Return rows of name, launches and microseconds; none from a call that failed."""
+    if failure(reply) is not None:
+        return []
+    raw = reply.get("kernels")
+    if not isinstance(raw, list) or len(raw) > _MOST:
+        raise ForgedReplyError("a profile without kernels")
+    for row in raw:
+        if not isinstance(row, list) or len(row) != 3 or not isinstance(row[0], str) or not _whole(row[1]):
+            raise ForgedReplyError("a kernel that is none")
+        if not isinstance(row[2], float | int) or not 0 <= row[2] < 1e12:
+            raise ForgedReplyError("a kernel without a time")
+    return [[report.escaped(row[0], 120), row[1], float(row[2])] for row in raw]
+
+
 def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62

@@ -18,6 +18,9 @@ REASONS: Mapping[str, str] = {
     "input_changed": "the candidate wrote to its inputs",
     "aliases_input": "a result shares memory with an input",
     "late_write": "a result changed after run had returned",
+    "side_stream": "a result was not ready in the order of the stream on which run was called",
+    "late_build": "the candidate needed a compiler in a judged call, where no process may be started",
+    "bad_memory_access": "compute-sanitizer found an access out of bounds, a race or a read of unwritten memory",
     "reused_result": "a result was overwritten by the next call: it was no new tensor",
     "lazy_result": "a result is not a plain tensor but a subclass or a wrapper",
     "busy_after_return": "the process went on computing after run had returned",
@@ -86,6 +89,14 @@ class Report:
     output: str
     """Tail of what the candidate printed, escaped."""
     seconds: Mapping[str, float] = field(default_factory=dict)
+    device: str = "cpu"
+    """``cpu`` or ``cuda:N``."""
+    kernels: Mapping[str, Any] = field(default_factory=dict)
+    """What ran on the device and whose it was, and how results of equal inputs differed; empty on a CPU."""
+    sanitizer: Mapping[str, Any] = field(default_factory=dict)
+    """compute-sanitizer's tools and what each found; empty where it did not run."""
+    timing: tuple[Mapping[str, Any], ...] = ()
+    """Measurements, if any were asked for; a judgement of values alone has none."""
     memory: Mapping[str, Any] | None = None
     """For allocation strategies: the figures of every trace; see the operator's ``metrics``."""
 

@@ -15,12 +15,10 @@ _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
 _CONTINUE = 1
 
-BUILD = frozenset(
-    {
-        "fork", "vfork", "execve", "execveat", "chmod", "fchmod", "fchmodat", "fchmodat2", "utimensat", "utime", "utimes",
-        "prlimit64",
-    }
-)  # fmt: skip
+STARTS = frozenset({"fork", "vfork", "execve", "execveat"})
+"""What makes a process or turns it into another."""
+
+BUILD = STARTS | {"chmod", "fchmod", "fchmodat", "fchmodat2", "utimensat", "utime", "utimes", "prlimit64"}
 """What starting a compiler takes, and what compilers do to the files and limits of their own."""
 
 

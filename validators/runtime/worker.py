@@ -49,7 +49,7 @@ def boot_command(module: str, *arguments: str) -> list[str]:
     if package is not None:
         home = Path(package).resolve().parents[1]
     code = f"import sys; sys.path.insert(0, {str(home)!r}); from {module} import main; sys.path.pop(0); main()"
-    if module.endswith(".reference"):
+    if module.endswith((".reference", ".arbiter")):
         code = code.replace("sys.path.pop(0); ", "")
     return [sys.executable, "-I", "-B", "-c", code, *arguments]
 
