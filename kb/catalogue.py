@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
+from kb.config import config_folder
 from kb.errors import IndexStaleError
 from kb.values import sha256
 
@@ -20,20 +22,24 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-SCHEMA = 2
+SCHEMA = 3
 """Raise it with every change of a table or of what is written into one."""
 
 FILE = "catalogue.db"
 
 ENTRY = "entry"
 """Columns: rowid, id, version, kind, topic, slug, operator, title, summary, outcome, language, license, digest,
-withdrawn, evidence, dtypes, tags, operators, facts, readme, files. The last six but readme are JSON text. Two more,
-``stamp`` and ``content``, tell the indexer what it has already read."""
+withdrawn, evidence, dtypes, tags, operators, facts, readme, files, cells, ignored. The last eight but readme are JSON
+text. Two more, ``stamp`` and ``content``, tell the indexer what it has already read."""
 
 ENTRY_COLUMNS: tuple[str, ...] = (
     "id", "version", "kind", "topic", "slug", "operator", "title", "summary", "outcome", "language", "license",
     "digest", "withdrawn", "evidence", "dtypes", "tags", "operators", "facts", "readme", "files",
+    "cells", "ignored",
 )  # fmt: skip
+
+JSON_COLUMNS = frozenset({"dtypes", "tags", "operators", "facts", "files", "cells", "ignored"})
+"""Columns of an entry that are JSON text."""
 
 ENTRY_DTYPE = "entry_dtype"
 """Columns: entry_id (rowid of entry), dtype. For the hard scope in SQL."""
@@ -47,7 +53,8 @@ LEXICON = "lexicon"
 META = "meta"
 """Columns: key, value. Keys: ``schema``, ``tree`` (state of the files, or ``unsettled``: look again), ``lexicon``
 (digest), ``built_utc``, ``problems`` (JSON array of objects with ``where``, ``message``, ``hint``: what was left
-out)."""
+out), ``judge`` and ``packages`` (state of what evidence is held against, see :func:`is_of_today`), ``basis`` (digest of
+the judge and its keys), ``toolchains`` (JSON: device to versions) and ``timing_days`` (age limit of times)."""
 
 TEXT = "entry_text"
 """FTS5 table over title, tags, facets, text; rowid = entry rowid; porter stemming over unicode61."""
@@ -60,6 +67,9 @@ CREATE_TEXT = (
 WEIGHTS: tuple[float, float, float, float] = (4.0, 2.0, 3.0, 1.0)
 """BM25 weights of title, tags, facets and text, in that order; tuned on a corpus with distractors."""
 
+
+DRIVER = "/proc/driver/nvidia/version"
+"""Where Linux tells the version of NVIDIA's driver."""
 
 _TREE_ATTEMPTS = 8
 
@@ -116,6 +126,57 @@ def tree_state(entries: Path) -> str:
     return state_of(tree_rows(entries))
 
 
+def judge_state() -> str:
+    """Return a digest of names, sizes and times of the judge's specs and revision, and of the settings and driver.
+
+    Reads no file but the driver's version, which is not one. Where the state is another one than the catalogue's,
+    evidence may have to be computed anew.
+    """
+    package = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - a search pays for every Path
+    places = [os.path.join(package, "validators"), os.path.join(os.path.dirname(package), "validators")]  # noqa: PTH118, PTH120
+    folder = next((place for place in places if os.path.isdir(place)), package)  # noqa: PTH112
+    rows = [_stat_row(f"{folder}/runtime/fingerprint.py"), _stat_row(str(config_folder() / "config.toml"))]
+    try:
+        with os.scandir(f"{folder}/operators") as listing:
+            rows += sorted(_stat_row(item.path) for item in listing if item.name.endswith(".py"))
+    except OSError:
+        rows.append("none")
+    try:
+        with open(DRIVER, encoding="utf-8") as file:  # noqa: PTH123
+            rows.append(file.readline())
+    except OSError:
+        rows.append("none")
+    return state_of(rows)
+
+
+def packages_state() -> str | None:
+    """Return which Python this is and when packages were last installed for it; None where it was told to see none."""
+    if sys.flags.no_site:
+        return None
+    folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+    return "\n".join([sys.version.split(" ", 1)[0], *map(_stat_row, folders)])
+
+
+def _stat_row(path: str) -> str:
+    try:
+        stat = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return f"{path}\0none"
+    return f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}"
+
+
+def is_of_today(connection: sqlite3.Connection) -> bool:
+    """Tell whether a catalogue's evidence was held against the judge, the packages and the settings of today.
+
+    Raises:
+        IndexStaleError: The catalogue is damaged.
+    """
+    packages = packages_state()
+    if packages is not None and read_meta(connection, "packages") != packages:
+        return False
+    return read_meta(connection, "judge") == judge_state()
+
+
 def open_reader(file: Path) -> sqlite3.Connection:
     """Open a catalogue for reading only.
 
@@ -161,6 +222,17 @@ def read_meta(connection: sqlite3.Connection, key: str) -> str | None:
     except sqlite3.Error as error:
         raise IndexStaleError(f"the catalogue is damaged: {error}", hint="kb index --rebuild") from error
     return None if row is None else str(row[0])
+
+
+def decoded(columns: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
+    """Return a row by column name, JSON parsed.
+
+    Raises:
+        IndexStaleError: The catalogue is damaged.
+    """
+    return {
+        name: stored_json(value) if name in JSON_COLUMNS else value for name, value in zip(columns, row, strict=True)
+    }
 
 
 def stored_json(text: str) -> Any:  # noqa: ANN401 - plain JSON

@@ -250,12 +250,13 @@ def _by_meaning(connection: sqlite3.Connection, query: str, scope: Scope, option
 def _list(argv: list[str]) -> int:
     parser = _parser("list", "List the entries of the knowledge base.", "")
     _add_filters(parser)
+    parser.add_argument("--evidence", action="store_true", help="what is proven, where, and the best figure")
     options = parser.parse_args(argv)
 
     def ask(connection: sqlite3.Connection) -> object:
-        from kb.retrieval import retriever
+        from kb.retrieval import browse
 
-        return retriever.listing(connection, _scope(connection, options))
+        return browse.listing(connection, _scope(connection, options), figures=options.evidence)
 
     entries: Any = _with_catalogue(options.root, ask)
     if options.json:
@@ -263,7 +264,8 @@ def _list(argv: list[str]) -> int:
         return 0
     from kb import plain
 
-    _write(plain.listing(entries, width=plain.terminal_width()))
+    lines = plain.evidence_listing if options.evidence else plain.listing
+    _write(lines(entries, width=plain.terminal_width()))
     if not entries:
         _say("no entry is in this scope")
     return 0
@@ -280,9 +282,9 @@ def _show(argv: list[str]) -> int:
         raise ConfigError(f"expected a version number after @, found {version!r}", hint="kb show ID@2")
 
     def ask(connection: sqlite3.Connection) -> object:
-        from kb.retrieval import retriever
+        from kb.retrieval import browse
 
-        return retriever.get(connection, name)
+        return browse.get(connection, name)
 
     try:
         found: Any = _with_catalogue(options.root, ask)

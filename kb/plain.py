@@ -79,11 +79,20 @@ def shorten(text: str, width: int) -> str:
 
 
 def figure(best: Best) -> str:
-    """Write a figure with its device, its baseline and who says so."""
+    """Write a figure with its device, its baseline and who says so; a measured one also with regime and workload."""
     where = f" on {best.device}" if best.device else ""
+    how = f" ({best.regime}; {best.workload})" if best.regime else ""
     against = f", {best.speedup:.3g}x {best.baseline}" if best.speedup is not None and best.baseline else ""
+    floor = f", {100 * best.roofline:.0f} % of the roofline" if best.roofline is not None else ""
     origin = "as published" if best.source is not None else "measured"
-    return f"{best.metric} {format_figure(best.value, best.unit)}{where}{against} ({origin})"
+    stale = f", stale: {best.stale}" if best.stale else ""
+    return f"{best.metric} {format_figure(best.value, best.unit)}{where}{how}{against}{floor} ({origin}{stale})"
+
+
+def stands(level: str, freshness: str, device: str | None) -> str:
+    """Write what stands for an entry: ``measured, fresh on NVIDIA H200``."""
+    said = level if freshness == "unknown" else f"{level}, {freshness}"
+    return f"{said} on {device}" if device else said
 
 
 def answer(found: Answer, *, width: int) -> Iterator[str]:
@@ -108,9 +117,7 @@ def _hit(place: int, hit: Hit, width: int) -> Iterator[str]:
     else:
         yield name
         yield "    " + shorten(title, width - 4)
-    parts = [hit.evidence if hit.freshness == "unknown" else f"{hit.evidence}, {hit.freshness}"]
-    if hit.evidence_device:
-        parts[0] += f" on {hit.evidence_device}"
+    parts = [stands(hit.evidence, hit.freshness, hit.evidence_device)]
     if hit.transfer is not None:
         parts.insert(0, f"transfer {hit.transfer}")
     if hit.outcome != "works":
@@ -134,10 +141,26 @@ def listing(entries: Sequence[Mapping[str, Any]], *, width: int) -> Iterator[str
         yield shorten(line, width).rstrip()
 
 
+def evidence_listing(entries: Sequence[Mapping[str, Any]], *, width: int) -> Iterator[str]:
+    """Yield two lines an entry: what is proven of it and where, and below it the best figure, if there is one."""
+    names = [neutral(f"{entry['id']}@{entry['version']}") for entry in entries]
+    edge = max((cells(name) for name in names), default=0)
+    for name, entry in zip(names, entries, strict=True):
+        said = [stands(entry["evidence"], entry["freshness"], entry["evidence_device"])]
+        said += [entry["outcome"]] if entry["outcome"] != "works" else []
+        said += [f"transfer {entry['transfer']}"] if entry["transfer"] else []
+        said += ["withdrawn"] if entry["withdrawn"] else []
+        yield shorten(f"{name}{' ' * (edge - cells(name))}  {neutral('; '.join(said))}", width)
+        if entry["best"] is not None:
+            yield shorten(neutral(f"    {figure(Best(**entry['best']))}"), width)
+
+
 def _mark(entry: Mapping[str, Any]) -> str:
     if entry["withdrawn"] is not None:
         return "withdrawn"
     mark = entry["evidence"] if entry["outcome"] == "works" else entry["outcome"]
+    if entry.get("freshness") in ("stale", "refuted"):
+        mark = f"{mark}, {entry['freshness']}"
     return f"{mark}, {entry['transfer']}" if entry.get("transfer") else str(mark)
 
 
@@ -150,7 +173,7 @@ def entry(found: Mapping[str, Any], *, width: int) -> Iterator[str]:
     yield neutral(str(found["title"]))
     yield neutral(str(found["summary"]))
     yield ""
-    rows = [("evidence", found["evidence"]), *_flat(facts), ("digest", found["digest"])]
+    rows = [*_proof(found), *_flat(facts), ("digest", found["digest"])]
     rows.append(("files", ", ".join(found["files"])))
     edge = min(28, max(len(name) for name, _ in rows))
     for name, value in rows:
@@ -158,6 +181,18 @@ def entry(found: Mapping[str, Any], *, width: int) -> Iterator[str]:
     if found["readme"].strip():
         yield ""
         yield from neutral(found["readme"], lines=True).rstrip().split("\n")
+
+
+def _proof(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "evidence", stands(found["evidence"], found.get("freshness", "unknown"), found.get("evidence_device"))
+    for place, cell in enumerate(found.get("cells", ()), start=1):
+        where = f"{cell['device']} ({cell['regime']})" if cell["regime"] else cell["device"]
+        why = f": {'; '.join(cell['reasons'])}" if cell["reasons"] else ""
+        yield f"evidence.{place}", f"{where}, {cell['when'][:10]}: {cell['level']}, {cell['freshness']}{why}"
+    if found.get("best") is not None:
+        yield "best", figure(Best(**found["best"]))
+    for place, line in enumerate(found.get("ignored", ()), start=1):
+        yield f"ignored.{place}", line
 
 
 def _field(name: str, value: str, edge: int, width: int) -> Iterator[str]:

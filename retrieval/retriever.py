@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 
 from kb import evidence
-from kb.catalogue import ENTRY, ENTRY_COLUMNS, LEXICON, TEXT, stored_json
-from kb.errors import DeviceUnavailableError, EntryNotFoundError, IndexStaleError, RetrievalError
+from kb.catalogue import ENTRY, LEXICON, TEXT, decoded
+from kb.errors import DeviceUnavailableError, IndexStaleError, RetrievalError
 from kb.models.hit import Answer, Hit
 from kb.retrieval import filters, lexical, rank, words
 from kb.retrieval.filters import Scope
@@ -30,8 +30,6 @@ _CANDIDATES = 150
 """Entries that full-text search hands on to be ranked by facets."""
 _WEIGHED = 60
 """Of those, how many are ranked by what their facts say."""
-
-_JSON_COLUMNS = frozenset({"dtypes", "tags", "operators", "facts", "files"})
 
 
 class Blend:
@@ -78,82 +76,6 @@ def search(
         raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
 
 
-def listing(connection: sqlite3.Connection, scope: Scope) -> list[dict[str, Any]]:
-    """Return all entries in a scope by id: facts, prose and file names left out.
-
-    Raises:
-        IndexStaleError: The catalogue cannot be read.
-    """
-    columns = ("id", "version", "title", "kind", "operator", "outcome", "dtypes", "tags", "language", "license",
-               "evidence", "withdrawn", "summary")  # fmt: skip
-    condition, parameters = scope.condition()
-    more = ", e.facts" if scope.devices is not None else ""
-    sql = f"SELECT {', '.join('e.' + name for name in columns)}{more} FROM {ENTRY} AS e WHERE {condition} ORDER BY e.id"  # noqa: S608
-    try:
-        rows = connection.execute(sql, parameters).fetchall()
-    except sqlite3.Error as error:
-        raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
-    found = []
-    for row in rows:
-        entry = _decoded(columns, row[: len(columns)])
-        entry["transfer"] = None
-        if scope.devices is not None:
-            from kb import transfer
-
-            entry["transfer"] = transfer.assess(
-                transfer.facts_of(entry["id"], stored_json(row[-1])), scope.devices
-            ).kind
-        found.append(entry)
-    return found
-
-
-def get(connection: sqlite3.Connection, entry_id: str) -> dict[str, Any]:
-    """Return everything the catalogue has on one entry.
-
-    Args:
-        connection: An up-to-date catalogue.
-        entry_id: The id; a path of its folder and a slug that only one entry has will do.
-
-    Raises:
-        EntryNotFoundError: No entry has this id; the hint names the nearest.
-        IndexStaleError: The catalogue cannot be read.
-    """
-    wanted = entry_id.strip().replace("\\", "/").rstrip("/")
-    wanted = wanted.rpartition("entries/")[2]
-    columns = ", ".join(ENTRY_COLUMNS)
-    try:
-        row = connection.execute(f"SELECT {columns} FROM {ENTRY} WHERE id = ?", (wanted,)).fetchone()  # noqa: S608
-        if row is None:
-            ids = [found[0] for found in connection.execute(f"SELECT id FROM {ENTRY} ORDER BY id")]  # noqa: S608
-            named = [one for one in ids if one.endswith("/" + wanted)]
-            if len(named) != 1:
-                raise _not_found(entry_id, named, ids)
-            row = connection.execute(f"SELECT {columns} FROM {ENTRY} WHERE id = ?", (named[0],)).fetchone()  # noqa: S608
-    except (sqlite3.Error, UnicodeEncodeError) as error:
-        if isinstance(error, UnicodeEncodeError):
-            raise EntryNotFoundError("no entry has this id: it is not text", hint="kb list") from error
-        raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
-    return _decoded(ENTRY_COLUMNS, row)
-
-
-def _not_found(entry_id: str, named: list[str], ids: list[str]) -> EntryNotFoundError:
-    if named:
-        return EntryNotFoundError(
-            f"{entry_id!r} is the slug of {len(named)} entries", hint=f"one of {', '.join(named)}"
-        )
-    import difflib
-
-    near = difflib.get_close_matches(entry_id, ids, n=3, cutoff=0.3)
-    hint = f"nearest: {', '.join(near)}" if near else "kb list"
-    return EntryNotFoundError(f"no entry has the id {entry_id!r}", hint=hint)
-
-
-def _decoded(columns: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
-    return {
-        name: stored_json(value) if name in _JSON_COLUMNS else value for name, value in zip(columns, row, strict=True)
-    }
-
-
 class _Ranked(Frozen):
     """An entry with its place in the order."""
 
@@ -177,6 +99,7 @@ class _Search:
         self.scope = scope
         self.understanding = understand(connection, query[:MAX_CHARACTERS])
         self.devices = scope.devices or _mentioned(self.understanding)
+        self.today = evidence.today_of(connection)
 
     def answer(self, limit: int, began: float) -> Answer:
         """Rank, explain and pack."""
@@ -230,22 +153,23 @@ class _Search:
             ),
         )[:most]
         columns = ("rowid", "id", "version", "title", "kind", "operator", "outcome", "license", "summary", "withdrawn",
-                   "facts")  # fmt: skip
+                   "facts", "cells")  # fmt: skip
         marks = ",".join("?" * len(first))
         sql = f"SELECT {', '.join(columns)} FROM {ENTRY} WHERE rowid IN ({marks})"  # noqa: S608
         return [
-            {**_decoded(columns, row), **dict(zip(("topics", "mentions", "words"), facets[row[0]], strict=True))}
+            {**decoded(columns, row), **dict(zip(("topics", "mentions", "words"), facets[row[0]], strict=True))}
             for row in self.connection.execute(sql, tuple(first))
         ]
 
     def judged(self, row: Mapping[str, Any], text: float) -> _Ranked:
         """Judge one entry by its facts."""
-        facts = row["facts"]
+        facts, cells = row["facts"], row["cells"]
         reached = None
         if self.devices is not None:
             from kb import transfer
 
-            reached = transfer.assess(transfer.facts_of(row["id"], facts), self.devices)
+            known = transfer.facts_of(row["id"], facts, measured_on=evidence.measured_on(cells, self.today))
+            reached = transfer.assess(known, self.devices)
         candidate = rank.Candidate(
             kind=row["kind"],
             operator=row["operator"],
@@ -257,7 +181,7 @@ class _Search:
             tags=row["words"],
             code=bool(facts.get("entry_point")),
             narrow=bool(facts.get("entry_point")) or bool(row["operator"]) + len(facts.get("applies_to", ())) == 1,
-            standing=evidence.standing(facts, scope=self.devices, transfer=reached),
+            standing=evidence.standing(facts, scope=self.devices, transfer=reached, cells=cells, today=self.today),
             transfer=reached,
             withdrawn=row["withdrawn"],
         )
@@ -277,7 +201,7 @@ class _Search:
             transfer=one.reach,
             evidence=standing.level,
             freshness=standing.freshness,
-            best=evidence.best(row["facts"], scope=self.devices),
+            best=evidence.best(row["facts"], scope=self.devices, cells=row["cells"], today=self.today),
             why=self.why(one),
             license=row["license"],
             evidence_device=standing.device,

@@ -58,6 +58,7 @@ def list_entries(
     device: _Device = None,
     outcome: _Outcome = None,
     withdrawn: _Withdrawn = False,
+    evidence: Annotated[bool, typer.Option("--evidence", help="What is proven, where, and the best figure.")] = False,
     root: RootOption = None,
     json: Json = False,
 ) -> None:
@@ -66,11 +67,13 @@ def list_entries(
     from kb.config import find_root
     from kb.service.searching import Filters, list_root
 
-    entries = list_root(find_root(root), Filters(kind, operator, dtype, arch, device, outcome, withdrawn))
+    filters = Filters(kind, operator, dtype, arch, device, outcome, withdrawn)
+    entries = list_root(find_root(root), filters, figures=evidence)
     if json:
         write_json(entries)
         return
-    for line in plain.listing(entries, width=plain.terminal_width()):
+    lines = plain.evidence_listing if evidence else plain.listing
+    for line in lines(entries, width=plain.terminal_width()):
         write(line)
 
 

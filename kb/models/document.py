@@ -61,3 +61,7 @@ class Row(Frozen):
     document: Document
     files: tuple[str, ...] = ()
     """Names of the entry's files, relative to its folder."""
+    cells: tuple[Mapping[str, object], ...] = ()
+    """What its records prove, as :mod:`kb.cells` describes it."""
+    ignored: tuple[str, ...] = ()
+    """Records that count for nothing: path and why, one line each."""

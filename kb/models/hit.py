@@ -20,6 +20,12 @@ class Best(Frozen):
     """Floor over measured time, 0..1; None if not measured by our judge."""
     source: str | None = None
     """Who published it; None if our own judge measured it."""
+    regime: str | None = None
+    """``cold, eager`` and the like, of a measured time."""
+    interval: tuple[float, ...] | None = None
+    """Ends of the interval of ``speedup``; None if it was not measured by our judge."""
+    stale: str | None = None
+    """Why a measured figure may not hold any more; None if it is fresh or published."""
 
 
 class Hit(Frozen):

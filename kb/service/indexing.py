@@ -1,11 +1,11 @@
 """Keep the catalogue up to date with the entries."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from kb import catalogue
 from kb.config import Root, derived_candidates, derived_folder
@@ -30,11 +30,13 @@ class Indexed:
     """None if it was up to date."""
 
 
-def row_of(stored: "StoredEntry") -> Row:
+def row_of(stored: "StoredEntry", *, cells: Sequence[Mapping[str, Any]] = (), ignored: Sequence[str] = ()) -> Row:
     """Make the catalogue's row of an entry.
 
     Args:
         stored: The entry as read from its files.
+        cells: What its records prove.
+        ignored: Records that count for nothing, one line each.
 
     Returns:
         Facts, searchable document, and the best evidence anywhere.
@@ -60,7 +62,7 @@ def row_of(stored: "StoredEntry") -> Row:
         license=file.license,
         digest=stored.digest,
         withdrawn=f"{withdrawn.date.isoformat()}: {withdrawn.reason}" if withdrawn else None,
-        evidence=evidence.standing(stored.facts, scope=None, transfer=None).level,
+        evidence=evidence.standing(stored.facts, cells=cells).level,
         dtypes=tuple(file.dtypes),
         tags=tuple(file.tags),
         operators=tuple(operators),
@@ -68,11 +70,27 @@ def row_of(stored: "StoredEntry") -> Row:
         readme=stored.readme,
         document=document.build(stored.id, stored.facts, stored.readme),
         files=stored.names,
+        cells=tuple(cells),
+        ignored=tuple(ignored),
     )
 
 
-def _sources() -> index.Sources:
-    return index.Sources(make_row=row_of, lexicon_digest=lexicon.digest(), lexicon_rows=lexicon.rows)
+def _sources(root: Root) -> index.Sources:
+    from kb.service import proving
+
+    judges = proving.judges_of(root.entries)
+
+    def make(stored: "StoredEntry") -> Row:
+        cells, ignored = proving.cells_of(root.entries, stored, judges)
+        return row_of(stored, cells=cells, ignored=ignored)
+
+    return index.Sources(
+        make_row=make,
+        lexicon_digest=lexicon.digest(),
+        lexicon_rows=lexicon.rows,
+        basis=judges.digest,
+        evidence_meta=proving.meta_of,
+    )
 
 
 def _current(root: Root, folders: tuple[Path, ...]) -> Path | None:
@@ -131,7 +149,7 @@ def update(
         if not rebuild and _current(root, (folder,)) is not None:
             return Indexed(file, None)
         _ignore_in_git(folder)
-        report = index.update(file, root.entries, _sources(), rebuild=rebuild, progress=progress)
+        report = index.update(file, root.entries, _sources(root), rebuild=rebuild, progress=progress)
     return Indexed(file, report)
 
 

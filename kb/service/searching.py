@@ -8,8 +8,8 @@ from kb import catalogue
 from kb.config import Root
 from kb.errors import EntryNotFoundError, HistoryError
 from kb.models.hit import Answer
+from kb.retrieval import browse, retriever
 from kb.retrieval import filters as scopes
-from kb.retrieval import retriever
 from kb.service import history
 from kb.service.indexing import ask, row_of
 from kb.store import files
@@ -61,9 +61,9 @@ def search_root(root: Root, query: str, *, filters: Filters, limit: int = 10, se
     return ask(root, question)
 
 
-def list_root(root: Root, filters: Filters) -> list[dict[str, Any]]:
-    """Return one plain row an entry in scope."""
-    return ask(root, lambda connection: retriever.listing(connection, scope_of(connection, filters)))
+def list_root(root: Root, filters: Filters, *, figures: bool = False) -> list[dict[str, Any]]:
+    """Return one plain row an entry in scope; with ``figures`` also the figure to show for it."""
+    return ask(root, lambda connection: browse.listing(connection, scope_of(connection, filters), figures=figures))
 
 
 def show_root(root: Root, reference: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def show_root(root: Root, reference: str) -> dict[str, Any]:
     """
     name, at, version = reference.rpartition("@")
     try:
-        found = ask(root, lambda connection: retriever.get(connection, name if at else version))
+        found = ask(root, lambda connection: browse.get(connection, name if at else version))
     except EntryNotFoundError:
         # What is gone from the files is still in git.
         if not at:
@@ -93,6 +93,7 @@ def _older(old: Snapshot) -> dict[str, Any]:
         message = f"{old.id}@{old.version}: today's format cannot read that version: {faults[0]}"
         raise HistoryError(message, hint=f"kb diff {old.id}@{old.version} shows its files")
     row = row_of(stored)
-    shown = {name: plain(getattr(row, name)) for name in catalogue.ENTRY_COLUMNS}
+    # Its records lie with the present version, and are about the code that stands there.
+    shown = browse.described({name: plain(getattr(row, name)) for name in catalogue.ENTRY_COLUMNS})
     contents = {name: body.decode("utf-8", "replace") for name, body in old.files.items()}
     return {**shown, "commit": old.commit, "contents": contents}

@@ -6,7 +6,7 @@ SQLModel is imported only when rows are written, so that finding nothing to do s
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ UNSETTLED = "unsettled"
 
 _BATCH = 500
 _COARSE_NS = 1_000_000_000
-_KNOWN_SQL = f"SELECT id, rowid, stamp, content FROM {catalogue.ENTRY}"  # noqa: S608
+_KNOWN_SQL = f"SELECT id, rowid, stamp, content, cells, ignored FROM {catalogue.ENTRY}"  # noqa: S608
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,10 @@ class Sources:
     make_row: Callable[["StoredEntry"], Row]
     lexicon_digest: str
     lexicon_rows: Callable[[], Sequence[LexiconRow]]
+    basis: str = ""
+    """Digest of what decides cells besides an entry's files; where it is another, rows with records are made anew."""
+    evidence_meta: Callable[[Iterable[Sequence[Mapping[str, object]]]], Mapping[str, str]] | None = None
+    """Makes values of the meta table out of the cells of all entries that have some."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,12 @@ class _Known:
     rowid: int
     stamp: str
     content: str
+    cells: str = "[]"
+    ignored: str = "[]"
+
+    @property
+    def has_records(self) -> bool:
+        return (self.cells, self.ignored) != ("[]", "[]")
 
 
 @dataclass
@@ -75,6 +85,7 @@ class _Progress:
     problems: list[Problem] = field(default_factory=list)
     restamped: list[tuple[str, int]] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
+    cells: list[Sequence[Mapping[str, object]]] = field(default_factory=list)
     written: int = 0
 
 
@@ -104,7 +115,7 @@ def is_current(file: Path, tree: str, lexicon_digest: str, *, check_bytes: int =
     try:
         with closing(catalogue.open_reader(file)) as connection:
             meta = {key: catalogue.read_meta(connection, key) for key in ("tree", "lexicon")}
-            if meta != {"tree": tree, "lexicon": lexicon_digest}:
+            if meta != {"tree": tree, "lexicon": lexicon_digest} or not catalogue.is_of_today(connection):
                 return False
             return file.stat().st_size > check_bytes or _is_whole(connection)
     except (IndexStaleError, sqlite3.Error) as error:
@@ -146,13 +157,22 @@ def problems_of(connection: sqlite3.Connection) -> tuple[Problem, ...]:
     return tuple(Problem(**each) for each in catalogue.stored_json(catalogue.read_meta(connection, "problems") or "[]"))
 
 
+def _basis(file: Path) -> str | None:
+    """Return what the cells of an existing catalogue were held against, or None."""
+    try:
+        with closing(catalogue.open_reader(file)) as connection:
+            return catalogue.read_meta(connection, "basis")
+    except (IndexStaleError, sqlite3.Error):
+        return None
+
+
 def _known(file: Path, lexicon_digest: str) -> dict[str, _Known] | None:
     """Return what an existing catalogue has, or None if it must be made anew."""
     try:
         with closing(catalogue.open_reader(file)) as connection:
             if catalogue.read_meta(connection, "lexicon") != lexicon_digest or not _is_whole(connection):
                 return None
-            return {row[0]: _Known(row[1], row[2], row[3]) for row in connection.execute(_KNOWN_SQL)}
+            return {row[0]: _Known(*row[1:]) for row in connection.execute(_KNOWN_SQL)}
     except (IndexStaleError, sqlite3.Error) as error:
         if is_busy(error) or is_busy(error.__cause__):
             raise busy_error(file) from error
@@ -179,7 +199,8 @@ def _read_one(
     """Return the row of an entry, None if its content is in the catalogue already, and the digest of the content."""
     body = content.read(entries / found.id)
     digest = body.digest
-    if known is not None and known.content == digest and not body.faults:
+    # The digest has no more than the names of records: where some are, one may have been changed under its name.
+    if known is not None and known.content == digest and not body.faults and not body.evidence:
         return None, digest
     from kb.store import files
 
@@ -209,6 +230,9 @@ class _Update:
         self._sources = sources
         self._fresh = known is None
         self._known = known or {}
+        self._same_basis = known is None or _basis(file) == sources.basis
+        # Read before any file, so that a change meanwhile shows.
+        self._today = {"judge": catalogue.judge_state(), "packages": catalogue.packages_state() or ""}
         self._next = 1 + max((each.rowid for each in self._known.values()), default=0)
         self._pending: list[tuple[int, Row, str, str]] = []
         self._stack = ExitStack()
@@ -243,8 +267,10 @@ class _Update:
         if found.fault is not None:
             self.progress.problems.append(Problem(found.id, f"entries/{layout.printable(found.id)}: {found.fault}"))
             return
-        if known is not None and known.stamp and known.stamp == found.stamp:
+        settled = known is not None and known.stamp and known.stamp == found.stamp
+        if known is not None and settled and (self._same_basis or not known.has_records):
             self.progress.kept.add(found.id)
+            self._note_cells(known)
             return
         try:
             row, digest = _read_one(self._entries, found, known, self._sources.make_row)
@@ -254,13 +280,20 @@ class _Update:
         self.progress.kept.add(found.id)
         if row is None and known is not None:
             self.progress.restamped.append((stamp, known.rowid))
+            self._note_cells(known)
         elif row is not None:
+            if row.cells:
+                self.progress.cells.append(row.cells)
             rowid = known.rowid if known is not None else self._next
             self._next += known is None
             self._pending.append((rowid, row, stamp, digest))
             self.progress.written += 1
             if len(self._pending) >= _BATCH:
                 self._flush()
+
+    def _note_cells(self, known: _Known) -> None:
+        if known.cells != "[]":
+            self.progress.cells.append(catalogue.stored_json(known.cells))
 
     def _open(self) -> "CatalogueWriter":
         if self._writer is None:
@@ -286,6 +319,9 @@ class _Update:
             "lexicon": self._sources.lexicon_digest,
             "built_utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "problems": json.dumps(problems),
+            "basis": self._sources.basis,
+            **self._today,
+            **(self._sources.evidence_meta(self.progress.cells) if self._sources.evidence_meta is not None else {}),
         }
 
 

@@ -52,6 +52,21 @@ def read(entries: Path, entry_id: str) -> Iterator[Filed]:
         yield _parse(entry_id, path, body)
 
 
+def read_one(entries: Path, entry_id: str, name: str) -> Filed:
+    """Read one record of an entry.
+
+    Args:
+        entries: Folder of the entries.
+        entry_id: The entry.
+        name: File name below ``records/``.
+
+    Raises:
+        EntryFormatError: It is no record, or its name is not its content's.
+    """
+    path = layout.folder_of(entries, entry_id) / layout.RECORDS / name
+    return _parse(entry_id, path, content.read_file(path, content.MAX_FILE_BYTES))
+
+
 def _parse(entry_id: str, path: Path, body: bytes) -> Filed:
     hint = "records are never edited: restore the file from git"
     try:

@@ -31,6 +31,8 @@ class EntryTable(SQLModel, table=True):
     facts: str
     readme: str
     files: str
+    cells: str
+    ignored: str
     stamp: str
     """State of the files by name, size and time; empty if they were too young to trust their times."""
     content: str

@@ -34,7 +34,7 @@ def _remove_file(file: Path) -> None:
 
 def _values(rowid: int, row: Row, stamp: str, content: str) -> dict[str, object]:
     plain = {name: getattr(row, name) for name in catalogue.ENTRY_COLUMNS}
-    for name in ("dtypes", "tags", "operators", "facts", "files"):
+    for name in ("dtypes", "tags", "operators", "facts", "files", "cells", "ignored"):
         plain[name] = json.dumps(plain[name], ensure_ascii=False, allow_nan=False)
     return {"rowid": rowid, **plain, "stamp": stamp, "content": content}
 

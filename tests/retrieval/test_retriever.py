@@ -12,7 +12,7 @@ from kb.config import Root
 from kb.errors import EntryNotFoundError, IndexStaleError, KbError, RetrievalError
 from kb.models.hit import Answer
 from kb.models.vocabulary import KINDS, OUTCOMES, RUNNABLE
-from kb.retrieval import filters, retriever
+from kb.retrieval import browse, filters, retriever
 from kb.service.indexing import ensure_index
 
 IN_REGISTER = "kernel/moe_grouped_gemm_nvfp4/in-register"
@@ -198,7 +198,7 @@ def test_no_hit_lies_outside_the_scope(
     made = filters.make(connection, kind=kind, outcome=outcome, dtype=dtype, operator=operator)
     answer = retriever.search(connection, query, scope=made, limit=10)
     for hit in answer.hits:
-        facts = retriever.get(connection, hit.id)
+        facts = browse.get(connection, hit.id)
         assert kind in (None, hit.kind)
         assert outcome in (None, hit.outcome)
         assert dtype is None or dtype in facts["dtypes"]
@@ -208,24 +208,24 @@ def test_no_hit_lies_outside_the_scope(
 
 def test_an_entry_is_found_by_id_folder_and_unique_slug(connection: sqlite3.Connection) -> None:
     for name in (IN_REGISTER, f"entries/{IN_REGISTER}/", "in-register"):
-        assert retriever.get(connection, name)["id"] == IN_REGISTER
+        assert browse.get(connection, name)["id"] == IN_REGISTER
 
 
 def test_a_wrong_id_names_the_nearest(connection: sqlite3.Connection) -> None:
     with pytest.raises(EntryNotFoundError) as caught:
-        retriever.get(connection, "kernel/rmsnorm/rwo")
+        browse.get(connection, "kernel/rmsnorm/rwo")
     assert "kernel/rmsnorm/row" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("name", ["", "\udc80", "\0", "../../etc/passwd", "%"])
 def test_a_hostile_id_is_not_found(connection: sqlite3.Connection, name: str) -> None:
     with pytest.raises(EntryNotFoundError):
-        retriever.get(connection, name)
+        browse.get(connection, name)
 
 
 def test_a_listing_is_sorted_and_has_transfer_only_for_a_device(connection: sqlite3.Connection) -> None:
-    entries = retriever.listing(connection, filters.make(connection))
+    entries = browse.listing(connection, filters.make(connection))
     assert [entry["id"] for entry in entries] == sorted(entry["id"] for entry in entries)
     assert {entry["transfer"] for entry in entries} == {None}
-    there = retriever.listing(connection, filters.make(connection, device="H100"))
+    there = browse.listing(connection, filters.make(connection, device="H100"))
     assert {entry["id"]: entry["transfer"] for entry in there}[NATIVE] not in RUNNABLE
