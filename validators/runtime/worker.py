@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections import Counter, deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,7 @@ class Worker:
         function: str = "run",
         device: str = "cpu",
         module: str = "kb.validators.runtime.stub",
+        read: Sequence[Path] = (),
     ) -> None:
         self.limits = limits
         self.device = device
@@ -113,11 +115,11 @@ class Worker:
         self._processes = 2
         self._watcher: Watcher | None = None
         self._done = threading.Event()
-        self._start(arena, triton, function, module)
+        self._start(arena, triton, function, module, read)
         self._guardian = threading.Thread(target=self._guard, name="kb-guard", daemon=True)
         self._guardian.start()
 
-    def _start(self, arena: Arena, triton: bool, function: str, module: str) -> None:
+    def _start(self, arena: Arena, triton: bool, function: str, module: str, read: Sequence[Path]) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.channel = ours
         read_end, write_end = os.pipe()
@@ -150,6 +152,7 @@ class Worker:
             "triton": triton,
             "device": self.device.partition(":")[0],
             "limits": vars(self.limits),
+            "read": [str(one) for one in read],
         }
         with contextlib.suppress(wire.WireError):  # a worker that is gone already shows when it should be ready
             wire.send(self.channel, order)
