@@ -46,7 +46,8 @@ def main() -> None:
     for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
         del sys.modules[name]
     wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
-    _serve(channel, _Session(memory, device), Path(order["folder"]) / order["file"], order["function"])
+    file, function = Path(order["folder"]) / order["file"], order["function"]
+    serve(channel, Session(memory, device), _handlers(file, function))
 
 
 def _preload(*, triton: bool) -> None:
@@ -61,7 +62,7 @@ def _preload(*, triton: bool) -> None:
             importlib.import_module("triton.language")
 
 
-class _Session:
+class Session:
     """What lives between two messages."""
 
     def __init__(self, memory: mmap.mmap, device: devices.Device) -> None:
@@ -75,13 +76,17 @@ class _Session:
         self.before: dict[str, str] = {}
 
 
-def _serve(channel: socket.socket, session: _Session, file: Path, function: str) -> None:
-    handlers: dict[str, Callable[[_Session, dict[str, Any]], dict[str, Any]]] = {
-        "load": lambda s, _: _load(s, file, function),
-        "call": _call,
-        "again": _again,
-        "before": lambda s, _: {"outputs": _hand_over(s, s.before_last)},
-        "ordered": lambda s, _: {"outputs": _hand_over(s, s.device.ordered())},
+Handler = Callable[[Session, dict[str, Any]], dict[str, Any]]
+"""Answers one message of the judge."""
+
+
+def _handlers(file: Path, function: str) -> dict[str, Handler]:
+    return {
+        "load": lambda s, _: load(s, file, function),
+        "call": call,
+        "again": again,
+        "before": lambda s, _: {"outputs": hand_over(s, s.before_last)},
+        "ordered": lambda s, _: {"outputs": hand_over(s, s.device.ordered())},
         "inputs": lambda s, m: _with_tensors(s.device.surrender, m),
         "reload": lambda s, m: _with_tensors(s.device.overwrite, m),
         "exec": lambda *_: {"refused": breakout.exec_refused()},
@@ -92,6 +97,16 @@ def _serve(channel: socket.socket, session: _Session, file: Path, function: str)
         "reached": lambda s, _: ghosts.reached(s.module),
         "haunt": lambda s, m: _haunt(s, m, function),
     }
+
+
+def serve(channel: socket.socket, session: Session, handlers: dict[str, Handler]) -> None:
+    """Answer the judge's messages until it says goodbye.
+
+    Args:
+        channel: Socket to the judge.
+        session: What lives between two messages.
+        handlers: Operation to what answers it; whatever one raises is sent as an error.
+    """
     while True:
         message = wire.receive(channel, limit_s=None)
         if message["op"] == "bye":
@@ -106,7 +121,8 @@ def _serve(channel: socket.socket, session: _Session, file: Path, function: str)
         wire.send(channel, reply | {"ticket": message["ticket"]})
 
 
-def _load(session: _Session, file: Path, function: str) -> dict[str, Any]:
+def load(session: Session, file: Path, function: str) -> dict[str, Any]:
+    """Import a candidate's file and find its function."""
     session.before = environment.snapshot()
     spec = importlib.util.spec_from_file_location("candidate", file)
     if spec is None or spec.loader is None:
@@ -121,23 +137,24 @@ def _load(session: _Session, file: Path, function: str) -> dict[str, Any]:
     return {"loaded": True}
 
 
-def _haunt(session: _Session, message: dict[str, Any], function: str) -> dict[str, Any]:
+def _haunt(session: Session, message: dict[str, Any], function: str) -> dict[str, Any]:
     ghosts.haunt(session.module, message["name"])
     session.run = getattr(session.module, function)
     return {}
 
 
-def _call(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
+def call(session: Session, message: dict[str, Any]) -> dict[str, Any]:
+    """Call the candidate once, keep its results, and hand them over."""
     run = _prepare(session, message)
     session.before_last, session.last = session.last, []
     result = run()
     session.last = list(result) if isinstance(result, (tuple, list)) else [result]
     session.device.left(session.last[:16])
     session.device.synchronize()
-    return {"outputs": _hand_over(session, session.last)}
+    return {"outputs": hand_over(session, session.last)}
 
 
-def _prepare(session: _Session, message: dict[str, Any]) -> Callable[[], object]:
+def _prepare(session: Session, message: dict[str, Any]) -> Callable[[], object]:
     """Bring the arguments to where they belong; returns the call that is left to make."""
     if session.run is None:
         raise RuntimeError("no candidate is loaded")
@@ -156,20 +173,21 @@ def _with_tensors(act: Callable[[list[dict[str, Any]]], None], message: dict[str
     return {}
 
 
-def _again(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
+def again(session: Session, message: dict[str, Any]) -> dict[str, Any]:
+    """Hand the last results over once more, as they are now."""
     if message.get("synchronize"):
         session.device.synchronize()
-    return {"outputs": _hand_over(session, session.last)}
+    return {"outputs": hand_over(session, session.last)}
 
 
-def _profile(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
+def _profile(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     """Call once more and say which kernels ran on the device; in a worker of its own, never in one that is judged."""
     run = _prepare(session, message)
     session.device.synchronize()
     return {"kernels": kernels.recorded(run, session.device.synchronize)}
 
 
-def _hand_over(session: _Session, results: list[Any]) -> list[dict[str, Any]]:
+def hand_over(session: Session, results: list[Any]) -> list[dict[str, Any]]:
     """Copy every result's bytes into the arena and say what they claim to be."""
     import torch
 
