@@ -79,7 +79,21 @@ def _stands(
 
 
 def get(connection: sqlite3.Connection, entry_id: str) -> dict[str, Any]:
-    """Return everything the catalogue has on one entry.
+    """Return everything the catalogue has on one entry, and what stands for it today.
+
+    Args:
+        connection: An up-to-date catalogue.
+        entry_id: As for :func:`raw`.
+
+    Raises:
+        EntryNotFoundError: No entry has this id; the hint names the nearest.
+        IndexStaleError: The catalogue cannot be read.
+    """
+    return described(raw(connection, entry_id), evidence.today_of(connection))
+
+
+def raw(connection: sqlite3.Connection, entry_id: str) -> dict[str, Any]:
+    """Return all columns of one entry.
 
     Args:
         connection: An up-to-date catalogue.
@@ -104,7 +118,7 @@ def get(connection: sqlite3.Connection, entry_id: str) -> dict[str, Any]:
         if isinstance(error, UnicodeEncodeError):
             raise EntryNotFoundError("no entry has this id: it is not text", hint="kb list") from error
         raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
-    return described(decoded(ENTRY_COLUMNS, row), evidence.today_of(connection))
+    return decoded(ENTRY_COLUMNS, row)
 
 
 def described(found: dict[str, Any], today: evidence.Today | None = None) -> dict[str, Any]:

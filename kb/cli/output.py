@@ -74,6 +74,7 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    # At a terminal rich writes above the bar what goes to stdout; what goes to a file or pipe has to stay there.
+    with Progress(console=Console(stderr=True), transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
         task: Any = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -3,12 +3,15 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kb.cli.output import Json, RootOption, fits, say, table, write, write_json
 from kb.plain import terminal_width
+
+if TYPE_CHECKING:
+    from kb.service.status import Cell, Status
 
 _DEFAULT = ["H100", "H200", "B200", "RTX 5090", "MI300X", "cpu"]
 
@@ -20,7 +23,7 @@ def status(
     root: RootOption = None,
     json: Json = False,
 ) -> None:
-    """Show how every entry reaches every device, and what is proven there."""
+    """Show how every entry reaches every device, what is proven there, and what is stale."""
     from kb.config import find_root
     from kb.service.status import status as matrix
 
@@ -29,24 +32,36 @@ def status(
         write_json(asdict(found))
         return
     rows = [
-        (
-            f"{row.id}@{row.version}" + (" (withdrawn)" if row.withdrawn else ""),
-            row.outcome,
-            *(f"{cell.transfer} {cell.evidence}" for cell in row.cells),
-        )
+        (f"{row.id}@{row.version}" + (" (withdrawn)" if row.withdrawn else ""), row.outcome, *map(_shown, row.cells))
         for row in found.rows
     ]
-    head = ("entry", "outcome", *found.devices)
-    if fits((head, *rows)):
-        table(head, rows)
+    if fits((("entry", "outcome", *found.devices), *rows)):
+        table(("entry", "outcome", *found.devices), rows)
     else:
         for row in rows:
             write(f"{row[0]}  {row[1]}")
             for line in _by_cell(row[2:], found.devices):
                 write(line)
-    say("a cell: transfer class, then evidence there; " + f"{len(found.rows)} entries")
-    for line in found.left_out:
-        say(f"left out: {line}")
+    say(f"a cell: transfer class, then evidence there and how fresh it is; {len(found.rows)} entries")
+    for line in _summary(found):
+        say(line)
+
+
+def _shown(cell: "Cell") -> str:
+    fresh = "" if cell.freshness == "unknown" else f", {cell.freshness}"
+    ratio = cell.measured["speedup"] if cell.measured is not None else None
+    return f"{cell.transfer} {cell.evidence}{fresh}" + (f" {ratio:.3g}x" if ratio is not None else "")
+
+
+def _summary(found: "Status") -> Iterator[str]:
+    for device in found.devices:
+        counts = {**found.levels[device], **found.freshness[device]}
+        yield f"{device}: " + ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+    for one in found.stale:
+        regime = f" ({one.regime})" if one.regime else ""
+        yield f"{one.freshness}: {one.id} on {one.device}{regime}, {one.level}: {'; '.join(one.reasons)}"
+    yield from (f"ignored: {line}" for line in found.ignored)
+    yield from (f"left out: {line}" for line in found.left_out)
 
 
 def _by_cell(cells: Sequence[str], devices: Sequence[str]) -> Iterator[str]:

@@ -42,6 +42,13 @@ def _share(given: str) -> Value:
     return value
 
 
+def _days(given: str) -> Value:
+    value = float(given)
+    if not 0 <= value <= 100_000:
+        raise ValueError("expected a number of days, or 0 for no limit")
+    return value
+
+
 def _flag(given: str) -> Value:
     words = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
     if given.lower() not in words:
@@ -52,6 +59,7 @@ def _flag(given: str) -> Value:
 _KNOWN: dict[str, tuple[Value, Callable[[str], Value], str]] = {
     "embedder": ("onnx-minilm", _embedder, "what embeds: onnx-minilm, or sentence-transformers:NAME_OR_PATH"),
     "dense_weight": (0.0, _share, "share of the embedding in a semantic score, 0 to 1; 0 takes the measured default"),
+    "timing_days": (0.0, _days, "days after which measured times are stale; 0 for no limit"),
     "query_log": (False, _flag, "keep a log of your own queries, to tune search with; never leaves this machine"),
 }
 

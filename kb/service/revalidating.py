@@ -1,0 +1,233 @@
+"""Judge many entries again, one after another, so that a kill at any moment costs one judgement at most.
+
+Each run has a journal. Before an entry is judged its records are noted; when its record is filed, that is noted. A run
+that was cut off is taken up by the next call that asks for the same: what was filed is not judged again, even where the
+kill came between filing and noting, and what was being judged is judged anew.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from kb.config import Root, cache_folder, config_folder, derived_folder
+from kb.errors import ConfigError, DeviceUnavailableError, EntryFormatError, EntryNotFoundError, ValidatorError
+from kb.service import validating
+from kb.service.choosing import Item, Left, Plan, Request, choose
+from kb.store import layout, records, runs
+from kb.store.locks import LockBusyError, locked
+from kb.validators import keys
+
+_WAIT_S = 0.5
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of one entry."""
+
+    id: str
+    version: int
+    verdict: str | None
+    """None if it could not be judged here."""
+    reasons: tuple[str, ...]
+    record: str | None
+    """Path of the record below ``entries/``."""
+    note: str | None
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Group:
+    """Entries that were not judged for one reason."""
+
+    why: str
+    ids: tuple[str, ...]
+
+
+class Revalidation:
+    """One run: what it has to do, what is done."""
+
+    def __init__(self, root: Root, plan: Plan, run: runs.Run, *, resumed: bool) -> None:
+        self.root = root
+        self.plan = plan
+        self.run = run
+        self.resumed = resumed
+
+    @property
+    def done(self) -> list[Done]:
+        """What was judged, in that order; what an earlier call did among it."""
+        return [_done_of(line) for line in self.run.lines if "done" in line]
+
+    def go(self, progress: Callable[[int, int, str], None] | None = None) -> Iterator[Done]:
+        """Judge what is left, one entry after another.
+
+        Args:
+            progress: Called before each entry with the number of those done, their total and the id.
+
+        Yields:
+            What came of each entry judged by this call; what an earlier call did is in ``done``.
+
+        Raises:
+            ConfigError: The knowledge base cannot be written.
+            DeviceUnavailableError: The judge cannot use the device.
+            LockBusyError: Another run judges on this device.
+        """
+        with device_lock(self.plan.device):
+            # Whoever held the lock before may have gone on with this very run.
+            self.run = runs.read(self.run.file) or self.run
+            self._recover()
+            finished = {one.id for one in self.done}
+            for item in self.plan.items:
+                if item.id in finished:
+                    continue
+                if progress is not None:
+                    progress(len(self.done), len(self.plan.items), item.id)
+                yield self._one(item)
+            if not self.run.ended:
+                self.run.append({"ended": True})
+
+    def could_not(self) -> tuple[Group, ...]:
+        """Return what was not judged, by reason, the most frequent first."""
+        return grouped([*self.plan.left, *(Left(one.id, one.note or "") for one in self.done if one.verdict is None)])
+
+    def _one(self, item: Item) -> Done:
+        began = time.monotonic()
+        had = _record_names(self.root.entries, item.id)
+        self.run.append({"began": item.id, "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "had": had})
+        made = _judged(self.root, item, self.plan.device)
+        return self._note(made, round(time.monotonic() - began, 2))
+
+    def _note(self, made: validating.Validated, seconds: float) -> Done:
+        line = {
+            "done": made.id,
+            "version": made.version,
+            "verdict": made.verdict,
+            "reasons": list(made.reasons),
+            "record": made.record,
+            "note": made.note,
+            "seconds": seconds,
+        }
+        self.run.append(line)
+        return _done_of(line)
+
+    def _recover(self) -> None:
+        """Note what was filed just before a kill came."""
+        last = self.run.lines[-1]
+        if "began" not in last:
+            return
+        new = set(_record_names(self.root.entries, last["began"])) - set(last["had"])
+        key = keys.own_key(config_folder()).id
+        for name in sorted(new):
+            try:
+                filed = records.read_one(self.root.entries, last["began"], name)
+            except EntryFormatError:
+                continue
+            record = filed.record
+            mine = record.judge.key == key and record.device.get("name") == self.plan.name
+            if mine and record.created_utc >= last["utc"]:
+                decision = record.decision
+                made = validating.Validated(
+                    filed.entry_id, record.entry.version, decision.verdict, tuple(decision.reasons), filed.path
+                )
+                self._note(made, 0.0)
+                return
+
+
+def _judged(root: Root, item: Item, device: str) -> validating.Validated:
+    try:
+        return next(iter(validating.validate(root, [item.id], device=device)))
+    except DeviceUnavailableError:
+        raise  # this stops all of them, not this one
+    except (EntryNotFoundError, EntryFormatError, ValidatorError) as error:
+        return validating.Validated(item.id, item.version, None, (), None, error.message)
+
+
+def _record_names(entries: Path, entry_id: str) -> list[str]:
+    folder = layout.folder_of(entries, entry_id) / layout.RECORDS
+    return sorted(file.name for file in folder.glob("*.json")) if folder.is_dir() else []
+
+
+def _done_of(line: Mapping[str, Any]) -> Done:
+    return Done(
+        line["done"],
+        line["version"],
+        line["verdict"],
+        tuple(line["reasons"]),
+        line["record"],
+        line["note"],
+        line["seconds"],
+    )
+
+
+def grouped(left: Sequence[Left]) -> tuple[Group, ...]:
+    """Group entries by reason, the most frequent first."""
+    by_reason: dict[str, list[str]] = {}
+    for one in left:
+        by_reason.setdefault(one.why, []).append(one.id)
+    rows = sorted(by_reason.items(), key=lambda row: (-len(row[1]), row[0]))
+    return tuple(Group(why, tuple(sorted(ids))) for why, ids in rows)
+
+
+@contextmanager
+def device_lock(device: str) -> Iterator[None]:
+    """Hold the right to judge on a device of this machine; two judges at a time would spoil each other's times.
+
+    Args:
+        device: ``cpu`` or ``cuda:N``.
+
+    Raises:
+        LockBusyError: Somebody else judges there.
+    """
+    folder = cache_folder() / "locks"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot make {folder}: {error.strerror}", hint="set KB_CACHE_DIR") from error
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / f"judge-{device.replace(':', '-')}.lock", wait_s=_WAIT_S))
+        except LockBusyError as error:
+            hint = "wait for it to end, or end it; then run this again"
+            raise LockBusyError(f"another run judges on {device}", hint=hint) from error
+        yield
+
+
+def begin(root: Root, request: Request, *, anew: bool = False) -> Revalidation:
+    """Take up the last run that asked for the same and was cut off, or begin one.
+
+    Args:
+        root: The knowledge base, not the packaged starter.
+        request: What to judge.
+        anew: Begin one in any case.
+
+    Raises:
+        ConfigError: The knowledge base is the packaged starter, or cannot be written.
+        DeviceUnavailableError: There is no such device here.
+        EntryNotFoundError: An id is not in the knowledge base.
+    """
+    if root.packaged:
+        raise ConfigError("the packaged starter entries are never written to", hint="kb init DIR; kb --root DIR …")
+    folder = derived_folder(root)
+    asked = asdict(request) | {"ids": sorted(request.ids)}
+    for run in () if anew else runs.all_runs(folder):
+        if run.head.get("request") == asked:
+            if run.ended:
+                break
+            return Revalidation(root, _plan_of(run.head), run, resumed=True)
+    plan = choose(root, request)
+    return Revalidation(root, plan, runs.begin(folder, {"request": asked, "plan": asdict(plan)}), resumed=False)
+
+
+def _plan_of(head: Mapping[str, Any]) -> Plan:
+    raw = head["plan"]
+    return Plan(
+        raw["device"],
+        raw["name"],
+        tuple(Item(**item) for item in raw["items"]),
+        tuple(Left(**one) for one in raw["left"]),
+        raw["elsewhere"],
+        raw["seed"],
+        raw["timed"],
+    )
