@@ -3,6 +3,7 @@
 The judge's own process opens no context: what it wants to know is asked in a process of its own.
 """
 
+import ctypes
 import json
 import os
 import subprocess
@@ -90,4 +91,16 @@ def facts(device: str) -> dict[str, Any]:
 
 def main() -> None:
     """Print the facts of the first visible GPU as JSON."""
-    print(json.dumps(Driver().facts(0)))  # noqa: T201 - read by ``facts``
+    print(json.dumps(Driver().facts(0) | {"driver": driver_version()}))  # noqa: T201 - read by ``facts``
+
+
+def driver_version() -> str | None:
+    """Return the version of the kernel's driver, as NVML tells it; None without NVML."""
+    text = ctypes.create_string_buffer(96)
+    try:
+        library = ctypes.CDLL("libnvidia-ml.so.1")
+        if library.nvmlInit_v2() != 0 or library.nvmlSystemGetDriverVersion(text, 96) != 0:
+            return None
+    except (OSError, AttributeError):
+        return None
+    return text.value.decode("ascii", "replace")

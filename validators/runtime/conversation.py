@@ -116,7 +116,7 @@ class Conversation:
         return self._afterwards(case, expected, message, spans, first, reject)
 
     def message(self, case: Case, expected: Expected) -> tuple[dict[str, Any], list[tuple[int, bytes]]]:
-        """Write the inputs of a case where they belong; returns what the worker has to be told, and what was written."""
+        """Write the inputs of a case where they belong; returns what to tell the worker, and what was written."""
         offset = self._bases.get((case.workload, case.slot), 0)
         arguments: list[dict[str, Any]] = []
         spans: list[tuple[int, bytes]] = []

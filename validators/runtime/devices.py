@@ -168,7 +168,6 @@ class CudaDevice:
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._driver = Driver()
-        torch.cuda.init()
         torch.zeros(1, device="cuda")
         # The names are kept from before a candidate is loaded.
         self._sleep: Callable[[int], None] = torch.cuda._sleep

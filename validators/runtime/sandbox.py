@@ -90,7 +90,8 @@ def gpu_paths() -> tuple[list[Path], list[Path]]:
     written there belongs to the worker itself.
     """
     read = ("/sys", "/usr/local/nvidia", "/usr/local/cuda", "/etc/alternatives", "/etc/ld.so.conf.d", "/opt/nvidia")
-    return [Path(one) for one in read], [Path("/proc"), *sorted(Path("/dev").glob("nvidia*"))]
+    # Compilers are started with their output thrown away, which opens /dev/null for writing.
+    return [Path(one) for one in read], [Path("/proc"), Path("/dev/null"), *sorted(Path("/dev").glob("nvidia*"))]
 
 
 def compilers() -> list[Path]:

@@ -5,7 +5,6 @@ judge as a fact before it is refused, so that a candidate that only tried is kno
 """
 
 import ctypes
-import ctypes.util
 import errno
 import os
 import struct
@@ -37,8 +36,8 @@ class _Program(ctypes.Structure):
 
 
 def libc() -> ctypes.CDLL:
-    """Return the C library, with errno kept."""
-    return ctypes.CDLL(ctypes.util.find_library("c") or "libc.so.6", use_errno=True)
+    """Return the C library, with errno kept: the one this process has, so that no program is started to find it."""
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _argument(index: int) -> int:
