@@ -10,18 +10,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter, deque
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from kb.validators.runtime import accelerator, processes, replies, watch, wire, workplace
 from kb.validators.runtime.arena import Arena
+from kb.validators.runtime.launching import Launch, Output, Process, Spawn
 from kb.validators.runtime.sandbox import Limits
 from kb.validators.runtime.watch import Watcher
 from kb.validators.runtime.workplace import Workplace
 
-_TAIL_BYTES = 16 << 10
 _POLL_S = 0.05
 
 
@@ -55,33 +56,17 @@ def boot_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-I", "-B", "-c", code, *arguments]
 
 
-class Output:
-    """The last bytes of what a worker prints; it can print for ever without filling anything."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._lock = threading.Lock()
-        self._tail: deque[bytes] = deque()
-        self._thread = threading.Thread(target=self._drain, args=(descriptor,), name="kb-output", daemon=True)
-        self._thread.start()
-
-    def _drain(self, descriptor: int) -> None:
-        held = 0
-        with os.fdopen(descriptor, "rb", buffering=0) as stream:
-            while part := stream.read(1 << 14):
-                with self._lock:
-                    self._tail.append(part)
-                    held += len(part)
-                    while held > _TAIL_BYTES and len(self._tail) > 1:
-                        held -= len(self._tail.popleft())
-
-    def text(self) -> str:
-        """Return what is held, decoded; foreign text, not yet escaped."""
-        with self._lock:
-            return b"".join(self._tail).decode("utf-8", "replace")
-
-    def close(self) -> None:
-        """Wait for the end of the stream, which comes when the last process that held it is gone."""
-        self._thread.join(timeout=5)
+def _boot(module: str, launch: Launch) -> Process:
+    return subprocess.Popen(  # noqa: S603 - our own interpreter and module
+        boot_command(module, *map(str, launch.handles)),
+        stdin=subprocess.DEVNULL,
+        stdout=launch.output,
+        stderr=launch.output,
+        env=dict(launch.environment),
+        cwd=launch.folder,
+        pass_fds=launch.handles,
+        start_new_session=True,
+    )
 
 
 class Worker:
@@ -99,6 +84,8 @@ class Worker:
         device: str = "cpu",
         module: str = "kb.validators.runtime.stub",
         read: Sequence[Path] = (),
+        spawn: Spawn | None = None,
+        more: Mapping[str, Any] | None = None,
     ) -> None:
         self.limits = limits
         self.device = device
@@ -115,26 +102,21 @@ class Worker:
         self._processes = 2
         self._watcher: Watcher | None = None
         self._done = threading.Event()
-        self._start(arena, triton, function, module, read)
+        self._start(arena, spawn or partial(_boot, module))
+        order = {"function": function, "triton": triton, "read": [str(one) for one in read], **(more or {})}
+        with contextlib.suppress(wire.WireError):  # a worker that is gone already shows when it should be ready
+            wire.send(self.channel, self._order() | order)
         self._guardian = threading.Thread(target=self._guard, name="kb-guard", daemon=True)
         self._guardian.start()
 
-    def _start(self, arena: Arena, triton: bool, function: str, module: str, read: Sequence[Path]) -> None:
+    def _start(self, arena: Arena, spawn: Spawn) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self.channel = ours
         read_end, write_end = os.pipe()
         self._output = Output(read_end)
-        handles = (theirs.fileno(), arena.descriptor)
         try:
-            self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                boot_command(module, *map(str, handles)),
-                stdin=subprocess.DEVNULL,
-                stdout=write_end,
-                stderr=write_end,
-                env=self._environment(),
-                cwd=self.folder,
-                pass_fds=handles,
-                start_new_session=True,
+            self._process = spawn(
+                Launch((theirs.fileno(), arena.descriptor), write_end, self._environment(), self.folder)
             )
         except OSError:
             ours.close()
@@ -142,20 +124,17 @@ class Worker:
         finally:
             theirs.close()
             os.close(write_end)
-        order = {
+
+    def _order(self) -> dict[str, Any]:
+        return {
             "folder": str(self.folder),
             "file": "candidate.py",
-            "function": function,
             "cache": str(self.cache),
             "canary": str(self._private / "canary"),
             "judge_pid": os.getpid(),
-            "triton": triton,
             "device": self.device.partition(":")[0],
             "limits": vars(self.limits),
-            "read": [str(one) for one in read],
         }
-        with contextlib.suppress(wire.WireError):  # a worker that is gone already shows when it should be ready
-            wire.send(self.channel, order)
 
     def _environment(self) -> dict[str, str]:
         kept = {
