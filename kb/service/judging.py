@@ -150,9 +150,18 @@ def describe_operator(name: str) -> dict[str, Any]:
             f"{one.use}: " + " ".join(f"{axis}={size}" for axis, size in one.axes.items()) + f" {one.dtype} {one.law}"
             for one in spec.workloads
         ],
-        "baselines": list(spec.baselines),
+        "baselines": _described(name, spec.baselines),
+        "rivals": list(spec.rivals),
         "source": spec.source,
     }
+
+
+def _described(operator: str, names: Sequence[str]) -> list[str]:
+    """Say of each baseline which library call it is; one without a file stands for itself."""
+    from kb.validators import baselines
+
+    known = baselines.names(operator)
+    return [f"{one}: {baselines.describe(operator, one)}" if one in known else one for one in names]
 
 
 def _summary(name: str) -> str:

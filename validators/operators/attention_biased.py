@@ -167,5 +167,6 @@ SPEC = Operator(
         _case((8, 201, 5184, 8, 32), "bfloat16", law="log_box", use="target", note="SAM 3.1, eight images"),
     ),
     source="transformers sam3 (box relative position bias of the detection decoder)",
-    baselines=("torch.nn.functional.scaled_dot_product_attention(attn_mask)", "torch flex_attention"),
+    baselines=("sdpa", "sdpa_compiled"),
+    rivals=("torch flex_attention",),
 )

@@ -241,5 +241,6 @@ SPEC = Operator(
         _case((1, 5184, 36288, 8, 8, 32, 0), "bfloat16", use="target", note="SAM 3.1 memory attention, 7 memories"),
     ),
     source="Dao, FlashAttention-2, 2023 (causal alignment at the lower right); transformers sam3 and qwen3_5_moe",
-    baselines=("torch.nn.functional.scaled_dot_product_attention", "flash_attn_3", "flashinfer single_prefill"),
+    baselines=("sdpa",),
+    rivals=("flash_attn_3", "flashinfer single_prefill"),
 )

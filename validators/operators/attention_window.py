@@ -175,5 +175,6 @@ SPEC = Operator(
         _case((72, 576, 16, 64), "bfloat16", use="target", note="SAM 3.1 image encoder, eight images"),
     ),
     source="transformers sam3 (Sam3ViTRoPEAttention): axial RoPE on interleaved pairs",
-    baselines=("torch.nn.functional.scaled_dot_product_attention after a separate rotation", "flash_attn_3"),
+    baselines=("rotate_sdpa_compiled", "rotate_sdpa"),
+    rivals=("flash_attn_3",),
 )

@@ -157,5 +157,6 @@ SPEC = Operator(
         _case((256, 8192, 4), "bfloat16", use="target", note="Qwen3.6 decode"),
     ),
     source="transformers qwen3_5_moe (torch_causal_conv1d_update), state transposed so that channels are contiguous",
-    baselines=("causal_conv1d.causal_conv1d_update", "vllm causal_conv1d_update"),
+    baselines=("window_sum_compiled", "window_sum"),
+    rivals=("causal_conv1d.causal_conv1d_update", "vllm causal_conv1d_update"),
 )

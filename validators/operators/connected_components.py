@@ -145,5 +145,6 @@ SPEC = Operator(
     ),
     exact=True,
     source="connected-component labelling, 8-connectivity; canonical labels fixed here",
-    baselines=("cc_torch.connected_components_labeling", "cv2.connectedComponents (CPU)"),
+    baselines=("pool_and_jump",),
+    rivals=("cc_torch.connected_components_labeling", "cv2.connectedComponents (CPU)"),
 )

@@ -204,5 +204,5 @@ SPEC = Operator(
         Workload(_axes(1, (1152, 1152), (32, 16), stride=2), "bfloat16", use="target", note="SAM 3.1 memory encoder"),
     ),
     source="torch.nn.functional.conv2d (cross-correlation, no dilation, one group)",
-    baselines=("torch.nn.functional.conv2d with memory_format=torch.channels_last (cuDNN)",),
+    baselines=("conv2d",),
 )

@@ -151,5 +151,5 @@ SPEC = Operator(
         Workload(_axes(8, (72, 72), 256), "bfloat16", use="target", note="SAM 3.1 memory encoder, 8 buckets"),
     ),
     source="Liu et al., A ConvNet for the 2020s, 2022; torch.nn.functional.conv2d with groups = channels",
-    baselines=("torch.nn.functional.conv2d with groups=channels and memory_format=torch.channels_last",),
+    baselines=("conv2d",),
 )

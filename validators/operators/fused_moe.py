@@ -182,5 +182,6 @@ SPEC = Operator(
         Workload(moe_axes(4096, 2048, 512, 256, 8), "bfloat16", use="target", note="Qwen3.6 prefill"),
     ),
     source="Shazeer et al., 2017; Mixtral and Qwen MoE blocks; rounding points as in vLLM's and SGLang's Triton path",
-    baselines=("vllm fused_experts", "torch._grouped_mm twice with silu_and_mul between"),
+    baselines=("grouped_mm", "matmul_per_expert"),
+    rivals=("vllm fused_experts",),
 )

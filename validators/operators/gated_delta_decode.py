@@ -156,5 +156,6 @@ SPEC = Operator(
         _case((256, 16, 32, 128, 128), "bfloat16", use="target", note="Qwen3.6 decode"),
     ),
     source="Yang et al., Gated Delta Networks, 2024 (arXiv 2412.06464); transformers qwen3_5_moe",
-    baselines=("flash-linear-attention fused_recurrent_gated_delta_rule", "flashinfer gated delta rule decode"),
+    baselines=("one_step_compiled", "one_step"),
+    rivals=("flash-linear-attention fused_recurrent_gated_delta_rule", "flashinfer gated delta rule decode"),
 )

@@ -197,5 +197,6 @@ SPEC = Operator(
         _case((8, 4096, 16, 32, 128, 128), "bfloat16", use="target", note="Qwen3.6 prefill, eight prompts"),
     ),
     source="Yang et al., Gated Delta Networks, 2024 (arXiv 2412.06464); transformers qwen3_5_moe",
-    baselines=("flash-linear-attention chunk_gated_delta_rule", "flashinfer gated delta rule prefill"),
+    baselines=("chunked",),
+    rivals=("flash-linear-attention chunk_gated_delta_rule", "flashinfer gated delta rule prefill"),
 )

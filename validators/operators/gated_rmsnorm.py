@@ -144,5 +144,6 @@ SPEC = Operator(
         ),
     ),
     source="Yang, Kautz and Hatamizadeh, Gated delta networks, 2024; transformers Qwen3_5RMSNormGated",
-    baselines=("fla.modules.FusedRMSNormGated", "vllm RMSNormGated (Triton)", "torch.compile of the formula"),
+    baselines=("rms_norm_silu_mul_compiled", "rms_norm_silu_mul"),
+    rivals=("fla.modules.FusedRMSNormGated", "vllm RMSNormGated (Triton)"),
 )

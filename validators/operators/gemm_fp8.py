@@ -103,5 +103,5 @@ SPEC = Operator(
         Workload(gemm_axes(4096, 2048, 4096), "bfloat16", use="target", note="Qwen3.6 output projection, prefill"),
     ),
     source="OCP 8-bit floating point; accumulator width after DeepSeek-V3 technical report, 2024, section 3.3",
-    baselines=("torch._scaled_mm(use_fast_accum=True)", "torch._scaled_mm(use_fast_accum=False)"),
+    baselines=("scaled_mm_fast", "scaled_mm"),
 )

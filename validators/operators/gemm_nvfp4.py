@@ -135,5 +135,6 @@ SPEC = Operator(
         Workload(gemm_axes(4096, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection, prefill"),
     ),
     source="NVIDIA, NVFP4 as in the CUDA 12.8 PTX ISA block scaling and ModelOpt checkpoints",
-    baselines=("dequantise to bfloat16 once and torch.matmul",),
+    baselines=("dequantised_matmul_compiled", "dequantised_matmul"),
+    rivals=("a weight dequantised once, ahead of all calls, and torch.matmul",),
 )

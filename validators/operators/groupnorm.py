@@ -174,5 +174,5 @@ SPEC = Operator(
         _workload((1, 256, 288, 288, 8), "bfloat16", "normal", "target", "SAM 3.1 mask head, 288 x 288"),
     ),
     source="Wu and He, Group normalization, 2018; torch.nn.functional.group_norm",
-    baselines=("torch.nn.functional.group_norm",),
+    baselines=("group_norm", "group_norm_compiled"),
 )

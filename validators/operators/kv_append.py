@@ -175,5 +175,6 @@ SPEC = Operator(
     ),
     exact=True,
     source="Kwon et al., PagedAttention, 2023; slot_mapping as in vLLM's reshape_and_cache_flash",
-    baselines=("clone + vllm reshape_and_cache_flash", "clone + torch.Tensor.index_copy_"),
+    baselines=("index_copy",),
+    rivals=("clone + vllm reshape_and_cache_flash",),
 )

@@ -122,5 +122,6 @@ SPEC = Operator(
         ),
     ),
     source="Yang, Kautz and Hatamizadeh, Gated delta networks, 2024; eps inside the root as in fla.modules.l2norm",
-    baselines=("fla.modules.l2norm.l2norm_fwd", "torch.compile of the formula"),
+    baselines=("rsqrt_of_sum_compiled", "rsqrt_of_sum"),
+    rivals=("fla.modules.l2norm.l2norm_fwd",),
 )

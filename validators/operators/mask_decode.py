@@ -106,5 +106,5 @@ SPEC = Operator(
         Workload(_axes(8, 48, 32, 82944), "bfloat16", use="target", note="SAM 3.1 tracker, 8 buckets"),
     ),
     source="Kirillov et al., Segment Anything, 2023, mask decoder; Carion et al., SAM 3, 2025, mask head",
-    baselines=("torch.bmm", "torch.einsum"),
+    baselines=("bmm", "bmm_compiled"),
 )

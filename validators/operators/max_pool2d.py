@@ -126,5 +126,5 @@ SPEC = Operator(
         Workload(_axes(16, (72, 72), 1024), "bfloat16", use="target", note="SAM 3 neck, 16 frames"),
     ),
     source="torch.nn.functional.max_pool2d without padding or dilation",
-    baselines=("torch.nn.functional.max_pool2d with memory_format=torch.channels_last",),
+    baselines=("max_pool2d", "max_pool2d_compiled"),
 )

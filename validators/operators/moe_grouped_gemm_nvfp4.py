@@ -169,5 +169,6 @@ SPEC = Operator(
         Workload(_axes(32768, 256, 1024, 2048, 4), "bfloat16", use="target", note="the same as W4A4"),
     ),
     source="NVFP4 as in NVIDIA's PTX ISA (block scaling) and ModelOpt checkpoints; targets: Qwen3.6-35B-A3B-NVFP4",
-    baselines=("dequantise to bfloat16 once and torch._grouped_mm",),
+    baselines=("dequantised_grouped_mm", "dequantised_matmul_per_expert"),
+    rivals=("weights dequantised once, ahead of all calls, and torch._grouped_mm",),
 )

@@ -153,5 +153,6 @@ SPEC = Operator(
     ),
     exact=True,
     source="greedy non-maximum suppression with intersection over minimum, as in SAM 3.1's detector",
-    baselines=("torchvision.ops.nms", "torchvision.ops.batched_nms"),
+    baselines=("matrix_fixed_point",),
+    rivals=("torchvision.ops.nms, which divides by the union",),
 )

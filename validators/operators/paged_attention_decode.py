@@ -232,5 +232,6 @@ SPEC = Operator(
         _case((256, 16, 2, 256, 16, 32, 8192, 512), "bfloat16", use="target", note="Qwen3.6, short contexts"),
     ),
     source="Kwon et al., PagedAttention, 2023; layout of flashinfer NHD and of vLLM's flash-attention backend",
-    baselines=("flashinfer BatchDecodeWithPagedKVCacheWrapper", "flash_attn_3 with_kvcache", "vllm unified_attention"),
+    baselines=("gather_sdpa_compiled", "gather_sdpa"),
+    rivals=("flashinfer BatchDecodeWithPagedKVCacheWrapper", "flash_attn_3 with_kvcache", "vllm unified_attention"),
 )

@@ -137,5 +137,5 @@ SPEC = Operator(
         Workload(_axes(8, (72, 72), 14, 3, 1024), "bfloat16", use="target", note="SAM 3.1, 8 frames"),
     ),
     source="Dosovitskiy et al., An Image is Worth 16x16 Words, 2020; torch.nn.Conv2d with stride = kernel",
-    baselines=("torch.nn.functional.conv2d", "torch.nn.functional.unfold + torch.matmul"),
+    baselines=("conv2d", "patches_matmul", "patches_matmul_compiled"),
 )

@@ -138,5 +138,6 @@ SPEC = Operator(
         ),
     ),
     source="Micikevicius et al., FP8 formats for deep learning, 2022; dynamic per-token scaling as served by vLLM",
-    baselines=("vllm dynamic_per_token_scaled_fp8_quant", "torch.compile of the formula"),
+    baselines=("amax_divide_compiled", "amax_divide"),
+    rivals=("vllm dynamic_per_token_scaled_fp8_quant",),
 )

@@ -135,5 +135,6 @@ SPEC = Operator(
     ),
     exact=True,
     source="NVFP4: NVIDIA PTX ISA, cvt to e2m1x2 and block scaling; two-level scale as in ModelOpt",
-    baselines=("flashinfer.fp4_quantize", "vllm scaled_fp4_quant"),
+    baselines=("buckets_compiled", "buckets"),
+    rivals=("flashinfer.fp4_quantize", "vllm scaled_fp4_quant"),
 )

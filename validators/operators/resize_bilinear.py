@@ -147,5 +147,5 @@ SPEC = Operator(
         Workload(_axes(1, 3, (1080, 1920), (1008, 1008)), "float32", use="target", note="SAM 3.1 input frame"),
     ),
     source="torch.nn.functional.interpolate(mode='bilinear', align_corners=False, antialias=False)",
-    baselines=("torch.nn.functional.interpolate",),
+    baselines=("interpolate",),
 )

@@ -186,5 +186,5 @@ SPEC = Operator(
         Workload(_axes(1, (72, 72), 256, 512), "float16", use="target", note="many boxes"),
     ),
     source="He et al., Mask R-CNN, 2017; torchvision.ops.roi_align(aligned=True), whose maps are NCHW",
-    baselines=("torchvision.ops.roi_align",),
+    baselines=("roi_align", "hat_weights_compiled", "hat_weights"),
 )

@@ -192,5 +192,6 @@ SPEC = Operator(
         _workload((4096, 16, 2, 256, 64, 262144), "bfloat16", "fused_qkv", "target", "Qwen3.6 prefill"),
     ),
     source="Su et al., RoFormer, 2021; half-split pairs and cos_sin_cache as in vLLM's rotary_embedding (neox style)",
-    baselines=("flashinfer.rope.apply_rope_with_cos_sin_cache", "vllm rotary_embedding"),
+    baselines=("gather_rotate_compiled", "gather_rotate"),
+    rivals=("flashinfer.rope.apply_rope_with_cos_sin_cache", "vllm rotary_embedding"),
 )

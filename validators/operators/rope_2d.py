@@ -175,5 +175,5 @@ SPEC = Operator(
         _workload((1, 72, 72, 1, 256), "bfloat16", "normal", "target", "SAM 3 memory attention"),
     ),
     source="Heo et al., Rotary position embedding for vision transformer, 2024 (axial form); SAM 3 image encoder",
-    baselines=("torch.compile of the complex product",),
+    baselines=("rotate_compiled", "rotate"),
 )

@@ -167,7 +167,8 @@ SPEC = Operator(
         _workload((4096, 16, 2, 256, 64, 262144, 257, 16), "bfloat16", "prefill", "target", "Qwen3.6 prefill"),
     ),
     source="Su et al., RoFormer, 2021; Kwon et al., PagedAttention, 2023",
-    baselines=(
+    baselines=("rotate_index_copy_compiled", "rotate_index_copy"),
+    rivals=(
         "flashinfer.rope.rope_quantize_fp8_append_paged_kv_cache",
         "vllm rotary_embedding + reshape_and_cache_flash",
     ),

@@ -117,5 +117,6 @@ SPEC = Operator(
     ),
     exact=True,
     source="inverse transform sampling with shared uniforms",
-    baselines=("torch.multinomial", "torch.cumsum + torch.searchsorted", "flashinfer sampling_from_probs"),
+    baselines=("cumsum_searchsorted_compiled", "cumsum_searchsorted"),
+    rivals=("flashinfer sampling_from_probs",),
 )

@@ -134,5 +134,5 @@ SPEC = Operator(
         ),
     ),
     source="Qiu et al., Gated attention for large language models, 2025; Qwen3.5 full-attention layers",
-    baselines=("torch.compile of x * torch.sigmoid(gate)",),
+    baselines=("sigmoid_mul_compiled", "sigmoid_mul"),
 )

@@ -124,5 +124,6 @@ SPEC = Operator(
         ),
     ),
     source="Shazeer, GLU variants improve Transformer, 2020; the half order of fused gate_up projections",
-    baselines=("vllm silu_and_mul", "flashinfer.activation.silu_and_mul", "torch.nn.functional.silu + mul"),
+    baselines=("silu_mul_compiled", "silu_mul"),
+    rivals=("vllm silu_and_mul", "flashinfer.activation.silu_and_mul"),
 )

@@ -132,5 +132,6 @@ SPEC = Operator(
         ),
     ),
     source="Micikevicius et al., FP8 formats for deep learning, 2022; dynamic per-token scaling as served by vLLM",
-    baselines=("vllm silu_and_mul + dynamic_per_token_scaled_fp8_quant", "torch.compile of the formula"),
+    baselines=("silu_mul_quantise_compiled", "silu_mul_quantise"),
+    rivals=("vllm silu_and_mul + dynamic_per_token_scaled_fp8_quant",),
 )

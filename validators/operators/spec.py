@@ -177,7 +177,9 @@ class Operator:
     source: str = ""
     """Where the definition comes from."""
     baselines: tuple[str, ...] = field(default=())
-    """Names of the strongest library calls for the same work."""
+    """Files of ``validators/baselines`` that are timed against, the strongest first as far as known."""
+    rivals: tuple[str, ...] = field(default=())
+    """Strong implementations that no baseline stands for: a speed-up measured here says nothing of them."""
     family: str = "values"
     """``values``: one process, tensors in and out. ``allocation``: serves allocation traces. ``comm``: one process a
     rank, with an axis ``world_size``; a law then returns the arguments of every rank, one tuple a rank (without the

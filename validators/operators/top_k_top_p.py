@@ -166,5 +166,6 @@ SPEC = Operator(
         _case((64, 248320), "bfloat16", use="target", note="Qwen3.6 sampling"),
     ),
     source="vllm and flashinfer: top-k, then top-p on the renormalised rest; tie rule stated here",
-    baselines=("flashinfer top_k_top_p renorm", "torch.sort + cumsum"),
+    baselines=("sort_cumsum_compiled", "sort_cumsum"),
+    rivals=("flashinfer top_k_top_p renorm",),
 )

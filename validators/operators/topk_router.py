@@ -117,5 +117,6 @@ SPEC = Operator(
         _case((4096, 256, 8), "bfloat16", use="target", note="Qwen3.6 prefill"),
     ),
     source="transformers qwen3_5_moe (router): softmax in float32, top-k, renormalise",
-    baselines=("torch.softmax + torch.topk", "vllm topk_softmax"),
+    baselines=("softmax_sort_compiled", "softmax_sort"),
+    rivals=("vllm topk_softmax",),
 )

@@ -7,9 +7,9 @@ later. Standard library only, apart from what the judge itself needs.
 import math
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ _KNOWN = ("name", "arch", "uuid", "capability", "memory_bytes", "sms", "l2_bytes
 
 def now_utc() -> str:
     """Return the time as records have it: ISO 8601, seconds, Z."""
-    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
 def evidence_of(
@@ -85,7 +85,8 @@ def evidence_of(
         },
         "replay": f"kb validate {entry['id']} --device {'cpu' if device['arch'] == 'cpu' else 'cuda'}",
     }  # fmt: skip
-    return plain(found | _measured(report))
+    made: dict[str, Any] = plain(found | _measured(report))
+    return made
 
 
 def _measured(report: Report) -> dict[str, Any]:

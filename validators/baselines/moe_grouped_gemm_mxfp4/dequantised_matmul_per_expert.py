@@ -1,0 +1,29 @@
+"""torch.matmul for one group after the other, after dequantising its weight."""
+
+from itertools import pairwise
+
+import torch
+
+CAPTURE = False
+
+_E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
+
+
+def _weight(packed: torch.Tensor, scale: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Dequantise; e2m1 times a power of two is exact in bfloat16."""
+    table = torch.tensor(_E2M1, dtype=torch.float32, device=packed.device)
+    codes = torch.stack((packed & 15, packed >> 4), -1).flatten(-2).int()
+    values = table[codes].unflatten(-1, (-1, 32)) * torch.exp2(scale.float() - 127).unsqueeze(-1)
+    return values.flatten(-2).to(dtype)
+
+
+def run(
+    x: torch.Tensor, weight_packed: torch.Tensor, weight_scale: torch.Tensor, expert_offsets: torch.Tensor
+) -> torch.Tensor:
+    """Multiply the rows of each group of x [num_tokens_expanded, k] by its dequantised weight [n, k] transposed."""
+    made = x.new_empty(x.shape[0], weight_packed.shape[1])
+    bounds = expert_offsets.tolist()
+    for expert, (low, high) in enumerate(pairwise(bounds)):
+        if high > low:
+            made[low:high] = x[low:high] @ _weight(weight_packed[expert], weight_scale[expert], x.dtype).T
+    return made
