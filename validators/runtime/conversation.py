@@ -4,6 +4,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -26,6 +27,18 @@ _SHOWN = {"wrong_shape": "wrong_shape", "wrong_dtype": "wrong_dtype"}
 """Reasons that a case has as its verdict; any other one is ``cheated``."""
 
 Reject = Callable[[str, str], None]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One call that is about to be made."""
+
+    case: Case
+    expected: Expected
+    message: dict[str, Any]
+    """What the worker is told, but for the operation."""
+    spans: list[tuple[int, bytes]]
+    """Where each input lies in the arena, and its bytes."""
 
 
 class Conversation:
@@ -95,11 +108,32 @@ class Conversation:
         Raises:
             WorkerEndedError: The worker is gone or too slow.
         """
+        asked = self.prepare(case)
+        return self.conclude(asked, self.worker.ask({**asked.message, "op": "call"}, limit_s=self.limit_s), reject)
+
+    def prepare(self, case: Case) -> Asked:
+        """Put the inputs of a case where they belong, and noise where its results will be."""
         self._before, self._earlier = self._earlier, None
         expected = self.expectation.case(case.index)
         message, spans = self.message(case, expected)
         self.arena.write(self._output_offset, os.urandom(min(message["room"], 1 << 16)))
-        reply = self.worker.ask({**message, "op": "call"}, limit_s=self.limit_s)
+        return Asked(case, expected, message, spans)
+
+    def conclude(self, asked: Asked, reply: dict[str, Any], reject: Reject) -> bool:
+        """Compare what came of a call, and everything that can be seen of it afterwards.
+
+        Args:
+            asked: What ``prepare`` returned.
+            reply: The worker's reply to ``call``.
+            reject: Takes reason and detail of a failure.
+
+        Returns:
+            Whether all of it was right; a result is added to ``results`` either way.
+
+        Raises:
+            WorkerEndedError: The worker is gone or too slow.
+        """
+        case, expected = asked.case, asked.expected
         detail = replies.failure(reply)
         if detail is not None:
             reject("crashed", detail)
@@ -113,7 +147,7 @@ class Conversation:
         if problem is not None:
             reject(problem[0], f"{problem[1]} (call {case.index}, {case.contents})")
             return False
-        return self._afterwards(case, expected, message, spans, first, reject)
+        return self._afterwards(asked, first, reject)
 
     def message(self, case: Case, expected: Expected) -> tuple[dict[str, Any], list[tuple[int, bytes]]]:
         """Write the inputs of a case where they belong; returns what to tell the worker, and what was written."""
@@ -185,16 +219,9 @@ class Conversation:
         self.results.append(self._result(case, bad.verdict if bad else "passed", worst, bad.detail if bad else ""))
         return None if bad is None else (bad.verdict, bad.detail)
 
-    def _afterwards(
-        self,
-        case: Case,
-        expected: Expected,
-        message: dict[str, Any],
-        spans: list[tuple[int, bytes]],
-        first: list[bytes],
-        reject: Reject,
-    ) -> bool:
+    def _afterwards(self, asked: Asked, first: list[bytes], reject: Reject) -> bool:
         """Look again after ``run`` has returned: inputs untouched, results final, results of their own memory."""
+        case, expected, message, spans = asked.case, asked.expected, asked.message, asked.spans
         if self.kind != "cpu":
             if self._again("ordered", case, expected) != first:
                 return self._cheated(case, reject, "side_stream", "a result was not ready in the order of the stream")
