@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import torch
 
 from kb.validators.operators.spec import Arguments, Buffer, Operator, Workload, generator
@@ -82,7 +83,7 @@ def _edit(operator: Operator, previous: Arguments, seed: int) -> Arguments | Non
     if not isinstance(chosen, torch.Tensor):
         return None
     flat = int(torch.randint(chosen.numel(), (1,), generator=dice))
-    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), chosen.shape))
+    place = tuple(int(i) for i in np.unravel_index(flat, chosen.shape))  # torch's imports sympy, for a second
     # The largest magnitude, with the other sign: a value of the input's own scale that no rounding can hide.
     largest = chosen.reshape(-1)[int(torch.nan_to_num(chosen.to(torch.float64)).abs().argmax())]
     chosen[place] = -largest if float(chosen[place]) == float(largest) else largest

@@ -2,8 +2,8 @@
 
 import contextlib
 import json
+import os
 import subprocess
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,9 @@ import torch
 
 from kb.validators.operators.spec import DTYPES, Operator, Workload
 from kb.validators.runtime.compare import Comparison, compare_output, result_tensor
+from kb.validators.runtime.launching import Launch, Output
 from kb.validators.runtime.plan import Plan
-from kb.validators.runtime.worker import JudgeError, boot_command
+from kb.validators.runtime.worker import JudgeError, fork, toolchain_environment
 
 
 @dataclass(frozen=True)
@@ -89,13 +90,18 @@ class ReferenceWorker:
 
     def __init__(self, operator: str, folder: Path) -> None:
         self.folder = folder
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-            boot_command("kb.validators.runtime.reference", operator, str(self.folder)),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        given, plan_end = os.pipe()
+        self._plan = os.fdopen(plan_end, "w", encoding="utf-8")
+        read_end, write_end = os.pipe()
+        self._output = Output(read_end)
+        try:
+            self._process = fork(
+                "kb.validators.runtime.reference", operator, str(folder), given=given,
+                launch=Launch((), write_end, toolchain_environment(), folder),
+            )  # fmt: skip
+        finally:
+            os.close(given)
+            os.close(write_end)
 
     def compute(self, plan: Plan, *, limit_s: float) -> Expectation:
         """Hand over the plan, wait for the values, and see the worker off.
@@ -103,26 +109,27 @@ class ReferenceWorker:
         Raises:
             JudgeError: The reference failed or took too long; the candidate is not to blame.
         """
-        timer = threading.Timer(limit_s, self._process.kill)
-        timer.start()
         try:
-            _, errors = self._process.communicate(json.dumps(plan.to_json()) + "\n")
-        except ValueError as error:
+            with self._plan as channel:
+                channel.write(json.dumps(plan.to_json()) + "\n")
+            code = self._process.wait(timeout=limit_s)
+        except (OSError, ValueError) as error:
             raise JudgeError(
                 f"the reference worker of {plan.operator} is gone", "free some memory: kb doctor"
             ) from error
-        finally:
-            timer.cancel()
-        if self._process.returncode != 0:
+        except subprocess.TimeoutExpired as error:
+            raise JudgeError(f"the reference of {plan.operator} took too long", "judge fewer workloads") from error
+        if code != 0:
+            self._output.close()
             raise JudgeError(
-                f"the reference of {plan.operator} failed: {errors.strip()[-500:]}",
+                f"the reference of {plan.operator} failed: {self._output.text().strip()[-500:]}",
                 "this is a fault of the operator's spec",
             )
         return Expectation(self.folder)
 
     def end(self) -> None:
         """End the process if it still runs."""
-        if self._process.poll() is None:
-            self._process.kill()
-        with contextlib.suppress(OSError, ValueError):
-            self._process.communicate(timeout=5)
+        with contextlib.suppress(OSError):
+            self._plan.close()
+        self._process.release()
+        self._output.close()

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kb.validators.runtime import accelerator, processes, replies, watch, wire, workplace
+from kb.validators.runtime import accelerator, forking, processes, replies, watch, wire, workplace
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.launching import Launch, Output, Process, Spawn
 from kb.validators.runtime.sandbox import Limits
@@ -54,6 +54,42 @@ def boot_command(module: str, *arguments: str) -> list[str]:
     if module.endswith((".reference", ".arbiter")):
         code = code.replace("sys.path.pop(0); ", "")
     return [sys.executable, "-I", "-B", "-c", code, *arguments]
+
+
+def toolchain_environment() -> dict[str, str]:
+    """Return the variables that libraries read when they are loaded: the same for every worker on the CPU."""
+    kept = {name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE") if name in os.environ}
+    return kept | {
+        "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "random", "LC_ALL": "C.UTF-8",
+        # Idle OpenMP threads sleep instead of spinning, so that spinning is not mistaken for late work.
+        "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0",
+        # Memory that nobody wrote holds a pattern, so that no result comes right by zeros or leftovers.
+        "MALLOC_PERTURB_": "165",
+    }  # fmt: skip
+
+
+def _nursery() -> dict[str, Any]:
+    return {"command": boot_command("kb.validators.runtime.nursery"), "environment": toolchain_environment()}
+
+
+def prepare() -> None:
+    """Start importing torch for the workers to come; returns at once."""
+    with contextlib.suppress(OSError):  # whoever needs the nursery will say so
+        forking.prepare(**_nursery())
+
+
+def fork(module: str, *arguments: str, launch: Launch, given: int | None = None) -> forking.Forked:
+    """Start a module in a process forked by the nursery; see ``forking.fork``.
+
+    Raises:
+        JudgeError: torch cannot be imported here, or memory or processes are short.
+    """
+    try:
+        return forking.fork(module, *arguments, launch=launch, given=given, **_nursery())
+    except forking.NurseryError as error:
+        raise JudgeError(
+            str(error), "the judge needs Linux with Landlock and seccomp, torch, and some free memory: kb doctor"
+        ) from error
 
 
 def _boot(module: str, launch: Launch) -> Process:
@@ -102,7 +138,10 @@ class Worker:
         self._processes = 2
         self._watcher: Watcher | None = None
         self._done = threading.Event()
-        self._start(arena, spawn or partial(_boot, module))
+        if spawn is None:
+            # A driver must not be opened before a fork, and compilers want variables of their own from the start.
+            spawn = partial(_boot, module) if device != accelerator.CPU else lambda launch: fork(module, launch=launch)
+        self._start(arena, spawn)
         order = {"function": function, "triton": triton, "read": [str(one) for one in read], **(more or {})}
         with contextlib.suppress(wire.WireError):  # a worker that is gone already shows when it should be ready
             wire.send(self.channel, self._order() | order)
@@ -118,7 +157,7 @@ class Worker:
             self._process = spawn(
                 Launch((theirs.fileno(), arena.descriptor), write_end, self._environment(), self.folder)
             )
-        except OSError:
+        except (OSError, JudgeError):
             ours.close()
             raise
         finally:
@@ -137,18 +176,9 @@ class Worker:
         }
 
     def _environment(self) -> dict[str, str]:
-        kept = {
-            name: os.environ[name] for name in ("PATH", "LD_LIBRARY_PATH", "OPENBLAS_CORETYPE") if name in os.environ
-        }
         cache = str(self.cache)
-        return kept | accelerator.environment(self.device, cache) | {
-            "HOME": cache, "TMPDIR": cache, "TRITON_CACHE_DIR": cache, "XDG_CACHE_HOME": cache,
-            "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "random", "LC_ALL": "C.UTF-8",
-            # Idle OpenMP threads sleep instead of spinning, so that spinning is not mistaken for late work.
-            "OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0",
-            # Memory that nobody wrote holds a pattern, so that no result comes right by zeros or leftovers.
-            "MALLOC_PERTURB_": "165",
-        }  # fmt: skip
+        own = {"HOME": cache, "TMPDIR": cache, "TRITON_CACHE_DIR": cache, "XDG_CACHE_HOME": cache}
+        return toolchain_environment() | accelerator.environment(self.device, cache) | own
 
     def wait_ready(self, *, limit_s: float) -> dict[str, Any]:
         """Wait until the worker sits in a verified sandbox.
@@ -224,6 +254,8 @@ class Worker:
             return WorkerEndedError("forged_protocol", "the channel was closed by a living process")
         if limit := self._exceeded():
             return WorkerEndedError(limit)
+        if isinstance(self._process, forking.Forked) and self._process.lost:
+            raise JudgeError("the nursery of the workers is gone", "free some memory: kb doctor") from error
         if code == 0:
             return WorkerEndedError("exited", "with code 0; success is valid bytes, not an exit code")
         number = -code if code < 0 else code - 128
@@ -341,6 +373,8 @@ class Worker:
             self._process.wait(timeout=5)
         self.channel.close()
         self._guardian.join(timeout=5)
+        if isinstance(self._process, forking.Forked):  # nobody looks at its processes any more
+            self._process.release()
         self._output.close()
         if self._watcher is not None:
             self.take_blocked()
