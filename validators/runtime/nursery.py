@@ -20,6 +20,7 @@ import socket
 import struct
 import sys
 import tempfile
+import traceback
 
 from kb.validators.runtime import seccomp, wire
 
@@ -33,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> None:
-    """Import torch, then fork until the judge hangs up; returns in every worker when its work is done."""
+    """Import torch, then fork until the judge hangs up; no worker comes back from here."""
     control = socket.socket(fileno=int(sys.argv[1]))
     judge_pid = os.getppid()
     importlib.import_module("torch")
@@ -160,4 +161,14 @@ def _become_worker(descriptors: list[int]) -> None:
     if "numpy.random" in sys.modules:  # Python's own generator is seeded anew at a fork, numpy's is not
         sys.modules["numpy.random"].seed()
     sys.argv = ["-c", *map(str, handles), *order["arguments"]]
-    importlib.import_module(order["module"]).main()
+    code = 1
+    try:
+        importlib.import_module(order["module"]).main()
+        code = 0
+    except BaseException:  # noqa: BLE001 - the last frame of a process: what is raised is printed
+        traceback.print_exc()
+    # Not through the interpreter's own end: taking torch's modules apart takes a second.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
