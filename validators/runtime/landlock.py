@@ -45,13 +45,16 @@ def _handled(version: int) -> int:
     return rights
 
 
-def restrict(*, read: Iterable[Path], write: Iterable[Path], execute: Iterable[Path] | None = None) -> int:
+def restrict(
+    *, read: Iterable[Path], write: Iterable[Path], execute: Iterable[Path] | None = None, tcp: bool = False
+) -> int:
     """Leave this process, for ever, only the given parts of the file system, and no TCP.
 
     Args:
         read: Files and folders that may be read; missing ones are passed over.
         write: Files and folders that may be written and read.
         execute: What may be started as a program; None for all that may be read.
+        tcp: Leave TCP alone, for a process that has a network of its own and is sealed once it is connected.
 
     Returns:
         The Landlock version in force.
@@ -64,7 +67,7 @@ def restrict(*, read: Iterable[Path], write: Iterable[Path], execute: Iterable[P
         raise OSError(0, "this kernel has no Landlock")
     handled = _handled(version)
     library = libc()
-    attributes = _Ruleset(handled, _NET_ALL if version >= 4 else 0, _SCOPE_ALL if version >= 6 else 0)
+    attributes = _Ruleset(handled, _NET_ALL if version >= 4 and not tcp else 0, _SCOPE_ALL if version >= 6 else 0)
     size = 24 if version >= 6 else 16 if version >= 4 else 8
     ruleset = int(library.syscall(syscalls.LANDLOCK_CREATE, ctypes.byref(attributes), size, 0))
     if ruleset < 0:

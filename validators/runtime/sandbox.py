@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,7 +127,13 @@ def _around(root: Path, hidden: set[Path]) -> list[Path]:
 
 
 def enter(
-    *, write: list[Path], read: list[Path], limits: Limits, channel: socket.socket, device: str = "cpu"
+    *,
+    write: list[Path],
+    read: list[Path],
+    limits: Limits,
+    channel: socket.socket,
+    device: str = "cpu",
+    meet: Callable[[], None] | None = None,
 ) -> Layers:
     """Put this process into the sandbox; returns in the process that is inside.
 
@@ -137,6 +144,8 @@ def enter(
         channel: Socket to the judge; the seccomp listener is passed over it.
         device: ``cpu``, or ``cuda`` to leave the driver of a GPU within reach and let compilers be started, which the
             judge then allows and forbids through the listener.
+        meet: Called right before the system calls are sealed, to open connections in the network namespace that this
+            process is in already; None for a worker that has no one to meet, and so no network at all.
 
     Returns:
         The layers, not yet verified.
@@ -152,7 +161,7 @@ def enter(
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     uid = secrets.choice(_UIDS) if os.geteuid() == 0 else 0
-    _namespaces(library, layers)
+    _namespaces(library, layers, network=meet is None)
     if layers.active.get("mount") == "own namespace":
         _mounts(library, layers, write, uid=uid, limits=limits, loadable=device != "cpu")
     layers.active.setdefault("cache", "absent: bounded from outside only")
@@ -163,9 +172,12 @@ def enter(
         read=[*toolchain_paths(), *read, *more_read],
         write=[*write, *more_write],
         execute=None if device == "cpu" else compilers(),
+        tcp=meet is not None,
     )
     layers.note("landlock", f"ABI {version}")
-    mode, listener = seccomp.install()
+    if meet is not None:
+        meet()
+    mode, listener = seccomp.install(threads=meet is not None)
     layers.note("seccomp", mode)
     if listener is not None:
         socket.send_fds(channel, [b"L"], [listener])
@@ -175,7 +187,7 @@ def enter(
     return layers
 
 
-def _namespaces(library: ctypes.CDLL, layers: Layers) -> None:
+def _namespaces(library: ctypes.CDLL, layers: Layers, *, network: bool) -> None:
     """Leave the host's namespaces as far as the kernel allows, then fork, so that a PID namespace takes hold."""
     uid, gid = os.getuid(), os.getgid()
     if uid != 0:
@@ -188,7 +200,9 @@ def _namespaces(library: ctypes.CDLL, layers: Layers) -> None:
                 Path("/proc/self/gid_map").write_text(f"0 {gid} 1", encoding="ascii")
             layers.note("user_namespace", "own namespace" if os.getuid() == 0 else "absent: no uid map")
     named = (("network", _NEWNET), ("ipc", _NEWIPC), ("uts", _NEWUTS), ("mount", _NEWNS), ("pid", _NEWPID))
-    for name, flag in named:
+    if not network:
+        layers.note("network", "that of its job, loopback only")
+    for name, flag in named if network else named[1:]:
         done = library.unshare(flag) == 0
         layers.note(name, "own namespace" if done else f"absent: {os.strerror(ctypes.get_errno())}")
     if layers.active["pid"] == "own namespace":

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from kb.validators.runtime import syscalls
 
 _RET_ALLOW, _RET_ERRNO, _RET_NOTIFY, _RET_KILL = 0x7FFF0000, 0x00050000, 0x7FC00000, 0x80000000
-_MODE_FILTER, _FLAG_NEW_LISTENER, _FLAG_TSYNC = 1, 1 << 3, 1
+_MODE_FILTER, _FLAG_NEW_LISTENER, _FLAG_TSYNC, _FLAG_TSYNC_ESRCH = 1, 1 << 3, 1, 1 << 4
 _LOAD, _JUMP_EQUAL, _JUMP_SET, _JUMP_GE, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _CLONE_THREAD = 0x00010000
 _PR_SET_NO_NEW_PRIVS = 38
@@ -111,11 +111,12 @@ def _by_argument(here: str, refuse: int, own_pid: int) -> list[Instruction]:
     ]
 
 
-def install(*, allow_exec: bool = False) -> tuple[str, int | None]:
+def install(*, allow_exec: bool = False, threads: bool = False) -> tuple[str, int | None]:
     """Put the filter on this process and all it starts; cannot be undone.
 
     Args:
         allow_exec: True for a build step.
+        threads: Put it on threads that run already, too.
 
     Returns:
         (``notify``, listener descriptor), or (``errno``, None) where the kernel has no user notification.
@@ -126,7 +127,8 @@ def install(*, allow_exec: bool = False) -> tuple[str, int | None]:
     library = libc()
     if library.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "no_new_privs")
-    listener = _load(library, program(_RET_NOTIFY, own_pid=os.getpid(), allow_exec=allow_exec), _FLAG_NEW_LISTENER)
+    flags = _FLAG_NEW_LISTENER | (_FLAG_TSYNC | _FLAG_TSYNC_ESRCH if threads else 0)
+    listener = _load(library, program(_RET_NOTIFY, own_pid=os.getpid(), allow_exec=allow_exec), flags)
     if listener >= 0:
         return "notify", listener
     code = _load(library, program(_RET_ERRNO | errno.EPERM, own_pid=os.getpid(), allow_exec=allow_exec), _FLAG_TSYNC)
