@@ -101,6 +101,22 @@ def freshness(cell: Mapping[str, Any], today: Today) -> tuple[str, tuple[str, ..
     return {"holds": "fresh", "review": "unknown"}.get(state, "refuted"), notes
 
 
+def live(cells: Iterable[Mapping[str, Any]], today: Today) -> list[tuple[Mapping[str, Any], str, tuple[str, ...]]]:
+    """Return cells with freshness and reasons, without the stale ones that a fresh one has replaced since.
+
+    Args:
+        cells: Of one entry.
+        today: What they are held against.
+    """
+    held = [(cell, *freshness(cell, today)) for cell in cells]
+    fresh = {(cell["device"], cell["regime"]) for cell, how, _ in held if how == "fresh"}
+    return [
+        (cell, how, reasons)
+        for cell, how, reasons in held
+        if how != "stale" or (cell["device"], cell["regime"]) not in fresh
+    ]
+
+
 def standing(
     facts: Mapping[str, Any],
     *,

@@ -35,14 +35,12 @@ def status(
         (f"{row.id}@{row.version}" + (" (withdrawn)" if row.withdrawn else ""), row.outcome, *map(_shown, row.cells))
         for row in found.rows
     ]
-    if fits((("entry", "outcome", *found.devices), *rows)):
-        table(("entry", "outcome", *found.devices), rows)
+    head = ("entry", "outcome", *found.devices)
+    if fits((head, *rows)):
+        table(head, rows)
     else:
-        for row in rows:
-            write(f"{row[0]}  {row[1]}")
-            for line in _by_cell(row[2:], found.devices):
-                write(line)
-    say(f"a cell: transfer class, then evidence there and how fresh it is; {len(found.rows)} entries")
+        for line in (line for row in rows for line in (f"{row[0]}  {row[1]}", *_by_cell(row[2:], found.devices))):
+            write(line)
     for line in _summary(found):
         say(line)
 
@@ -54,6 +52,7 @@ def _shown(cell: "Cell") -> str:
 
 
 def _summary(found: "Status") -> Iterator[str]:
+    yield f"a cell: transfer class, then evidence there and how fresh it is; {len(found.rows)} entries"
     for device in found.devices:
         counts = {**found.levels[device], **found.freshness[device]}
         yield f"{device}: " + ", ".join(f"{count} {name}" for name, count in counts.items() if count)

@@ -242,8 +242,7 @@ def _why(one: _Known, stands: Standing, *, name: str, today: evidence.Today) -> 
     cells = one.there(name)
     if not cells:
         return f"never judged on {name}"
-    for cell in cells:
-        how, reasons = evidence.freshness(cell, today)
+    for cell, how, reasons in evidence.live(cells, today):
         if how == "stale" and (cell["same_code"] or stands.freshness == "stale"):
             return f"stale: {reasons[0]}"
     said = f": {stands.reasons[0]}" if stands.reasons else ""
@@ -265,7 +264,7 @@ def _served(known: Sequence[_Known]) -> Counter[str]:
             hits = json.loads(line)["hits"]
         except (ValueError, KeyError, TypeError):
             continue
-        counted.update(str(hit) for hit in hits if isinstance(hit, str))
+        counted.update(hit for hit in (hits if isinstance(hits, list) else ()) if isinstance(hit, str))
     return counted
 
 
@@ -274,8 +273,8 @@ def _elsewhere(asked: Sequence[_Known], name: str, today: evidence.Today) -> dic
     for one in asked:
         devices = {
             str(cell["device"])
-            for cell in one.cells
-            if cell["device"] != name and evidence.freshness(cell, today)[0] == "stale"
+            for cell, how, _ in evidence.live(one.cells, today)
+            if cell["device"] != name and how == "stale"
         }
         counted.update(devices)
     return dict(sorted(counted.items()))

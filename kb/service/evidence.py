@@ -89,11 +89,14 @@ def _of_cells(
 ) -> list[Line]:
     facts = transfer.facts_of(found["id"], found["facts"], measured_on=evidence.measured_on(found["cells"], today))
     lines = []
+    live = [cell for cell, _, _ in evidence.live(found["cells"], today)]
     for cell in found["cells"]:
         if scope is not None and cell["device"] not in scope.device_names:
             continue
         how, reasons = evidence.freshness(cell, today)
-        step = next_step(found, level=cell["level"], freshness=how, device=cell["device"], own=own)
+        # What a later run has replaced needs nothing any more.
+        wanted = any(cell is one for one in live)
+        step = next_step(found, level=cell["level"], freshness=how, device=cell["device"], own=own) if wanted else None
         lines.append(
             Line(
                 cell["device"],

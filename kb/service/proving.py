@@ -5,7 +5,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -57,7 +56,6 @@ def judges_of(entries: Path) -> Judges:
     return Judges(basis, ring, hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest())
 
 
-@cache
 def basis_of_today() -> cells.Basis:
     """Return the operators and the revision of the judge that is installed; needs neither torch nor numpy."""
     from kb.validators.runtime import fingerprint

@@ -142,8 +142,7 @@ def _stale(
     entry_id: str, cells: Sequence[Mapping[str, Any]], scopes: Sequence[DeviceScope], today: evidence.Today
 ) -> Iterator[Stale]:
     asked = {name for scope in scopes for name in scope.device_names}
-    for cell in cells:
-        how, reasons = evidence.freshness(cell, today)
+    for cell, how, reasons in evidence.live(cells, today):
         if cell["device"] in asked and how in ("stale", "refuted"):
             yield Stale(entry_id, cell["device"], cell["regime"], cell["level"], how, reasons)
 
