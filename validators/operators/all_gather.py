@@ -42,6 +42,16 @@ def wire(*given: Arguments) -> Wire:
     return Wire(sent, tuple(total - size for size in sizes), (len(sizes) - 1) * total)
 
 
+def lossy(roundoff: float, *given: Arguments) -> tuple[torch.Tensor, ...]:
+    """Every row is rounded on its way.
+
+    Args:
+        roundoff: Unit roundoff of the format on the wire.
+        given: As for ``reference``.
+    """
+    return tuple(ranks.rounded(one, roundoff) for one in reference(*given))
+
+
 def cost(axes: Axes, dtype: str) -> Cost:
     """Nothing is computed; every rank reads its rows and writes all of them."""
     world = axes["world_size"]
@@ -114,4 +124,5 @@ SPEC = Operator(
     baselines=("torch.distributed.all_gather_into_tensor", "nccl-tests all_gather_perf"),
     family="comm",
     wire=wire,
+    lossy=lossy,
 )  # fmt: skip

@@ -49,6 +49,17 @@ def wire(*given: Arguments) -> Wire:
     return Wire((one,) * world, (one,) * world, 2 * (world - 1) * size)
 
 
+def lossy(roundoff: float, *given: Arguments) -> tuple[torch.Tensor, ...]:
+    """Every summand is rounded on its way, and the sum once more.
+
+    Args:
+        roundoff: Unit roundoff of the format on the wire.
+        given: As for ``reference``.
+    """
+    sent = torch.stack([ranks.rounded(cast(torch.Tensor, one[0]).to(torch.float64), roundoff) for one in given]).sum(0)
+    return tuple(sent + ranks.rounded(one, roundoff) + roundoff * sent for one in reference(*given))
+
+
 def cost(axes: Axes, dtype: str) -> Cost:
     """One addition an element and rank; every rank reads and writes its tensor once."""
     elements = axes["world_size"] * axes["num_tokens"] * axes["hidden_size"]
@@ -117,4 +128,5 @@ SPEC = Operator(
     baselines=("torch.distributed.all_reduce", "vllm custom_all_reduce", "nccl-tests all_reduce_perf"),
     family="comm",
     wire=wire,
+    lossy=lossy,
 )  # fmt: skip

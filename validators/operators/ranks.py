@@ -60,6 +60,20 @@ def widened(scale: torch.Tensor, *, terms: int, dtype_roundoff: float, unit: flo
     return scale * (1 + roundings(terms) * dtype_roundoff / unit)
 
 
+def rounded(value: torch.Tensor, roundoff: float) -> torch.Tensor:
+    """Return by how much a tensor may be off that was rounded to a narrow format with scales of its own.
+
+    A scale may be shared by the whole tensor, so what is 2^-14 of its largest value may vanish: in e4m3, whose largest
+    value is 448 and whose smallest step is 2^-9, half a step is 2^-4 * 2^-14.8 of the largest.
+
+    Args:
+        value: float64, any shape.
+        roundoff: Unit roundoff of the format.
+    """
+    largest = torch.nan_to_num(value.abs(), 0, 0, 0).max() if value.numel() else torch.zeros((), dtype=torch.float64)
+    return roundoff * (value.abs() + 2.0**-14 * largest)
+
+
 def normal(trial: Trial, generator: torch.Generator) -> torch.Tensor:
     """Noise of another scale on every rank, 1/2 … 2, so that no rank stands for another."""
     scale: float = 2.0 ** (2 * trial.rank / max(trial.world - 1, 1) - 1)

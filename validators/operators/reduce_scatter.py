@@ -55,6 +55,17 @@ def wire(*given: Arguments) -> Wire:
     return Wire(tuple(total - size for size in own), received, (world - 1) * total)
 
 
+def lossy(roundoff: float, *given: Arguments) -> tuple[torch.Tensor, ...]:
+    """Every summand is rounded on its way.
+
+    Args:
+        roundoff: Unit roundoff of the format on the wire.
+        given: As for ``reference``.
+    """
+    sent = torch.stack([ranks.rounded(cast(torch.Tensor, one[0]).to(torch.float64), roundoff) for one in given]).sum(0)
+    return _own(sent, len(given))
+
+
 def cost(axes: Axes, dtype: str) -> Cost:
     """One addition an element and rank; every rank reads its tensor and writes its rows."""
     elements = axes["num_tokens"] * axes["hidden_size"]
@@ -119,4 +130,5 @@ SPEC = Operator(
     baselines=("torch.distributed.reduce_scatter_tensor", "nccl-tests reduce_scatter_perf"),
     family="comm",
     wire=wire,
+    lossy=lossy,
 )  # fmt: skip

@@ -187,6 +187,9 @@ class Operator:
     rank 1, and so on in one tuple."""
     wire: Callable[..., Wire] | None = None
     """For ``comm``: takes what ``reference`` takes, returns the least traffic of a dense scheme."""
+    lossy: Callable[..., tuple[torch.Tensor, ...]] | None = None
+    """For ``comm``: takes a unit roundoff and what ``reference`` takes, returns by how much each output may be further
+    off, absolutely, if a scheme says that it rounds what it sends to such a format. None: nothing may be rounded."""
 
     def error_under(self, law: str) -> ErrorModel:
         """Return the bound that holds under a law."""

@@ -30,9 +30,9 @@ def draw_arguments(operator: Operator, plan: Plan) -> Iterator[tuple[Case, Argum
 
 def _draw(operator: Operator, workload: Workload, case: Case, previous: Arguments | None) -> Arguments:
     if previous is not None and case.contents == REPEATED:
-        return tuple(_copy(one) for one in previous)
+        return tuple(copied(one) for one in previous)
     if previous is not None and case.contents == EDITED:
-        edited = _edit(operator, previous, case.seed)
+        edited = edited_copy(operator, previous, case.seed)
         if edited is not None:
             return edited
     made = operator.laws[workload.law](workload.axes, workload.dtype, generator(case.seed))
@@ -41,12 +41,12 @@ def _draw(operator: Operator, workload: Workload, case: Case, previous: Argument
         same = all(_alike(a, b) for a, b, keep in zip(made, previous, static, strict=False) if keep)
         if same:
             return tuple(
-                _copy(old) if keep else new for new, old, keep in zip(made, previous, static, strict=False)
+                copied(old) if keep else new for new, old, keep in zip(made, previous, static, strict=False)
             ) + tuple(made[len(static) :])
     return made
 
 
-def _copy(argument: object) -> object:
+def copied(argument: object) -> object:
     """Copy a tensor with its strides, zero ones too, and with what lies in the gaps."""
     if not isinstance(argument, torch.Tensor):
         return argument
@@ -61,7 +61,7 @@ def _alike(one: object, other: object) -> bool:
     return type(one) is type(other)
 
 
-def _edit(operator: Operator, previous: Arguments, seed: int) -> Arguments | None:
+def edited_copy(operator: Operator, previous: Arguments, seed: int) -> Arguments | None:
     """Change one element of one floating-point input; None if there is nothing that may be changed freely."""
     dice = generator(seed)
     free = [
@@ -77,7 +77,7 @@ def _edit(operator: Operator, previous: Arguments, seed: int) -> Arguments | Non
     ]
     if not free or operator.exact:
         return None
-    made = [_copy(one) for one in previous]
+    made = [copied(one) for one in previous]
     index, _ = free[int(torch.randint(len(free), (1,), generator=dice))]
     chosen = made[index]
     if not isinstance(chosen, torch.Tensor):
