@@ -191,7 +191,8 @@ def drawn_around(size: int, dice: random.Random, *, spread: float = 0.25) -> int
 
 def log_uniform(low: int, high: int, dice: random.Random) -> int:
     """Return a whole number whose logarithm is uniform."""
-    return max(low, min(high, round(low * (high / low) ** dice.random())))
+    drawn: float = low * (high / low) ** dice.random()
+    return max(low, min(high, round(drawn)))
 
 
 def by_weight(items: Sequence[tuple[int, float]], dice: random.Random) -> int:

@@ -10,7 +10,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from subprocess import SubprocessError
 from typing import Any
 
@@ -28,35 +28,19 @@ from kb.validators.runtime import (
     sandbox,
     watch,
 )
+from kb.validators.runtime.allocation import judging
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.conversation import Conversation
 from kb.validators.runtime.driver import DriverError
 from kb.validators.runtime.expectation import Expectation, ReferenceWorker
 from kb.validators.runtime.haunting import replay
 from kb.validators.runtime.report import CaseResult, Report
+from kb.validators.runtime.verdicts import MILD, SOURCE_BYTES, Verdict, require
 from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError
 from kb.validators.runtime.workplace import Workplace
 
 ARENA_BYTES = 512 << 20
 """Shared memory of one judgement; only touched pages cost anything."""
-
-SOURCE_BYTES = 1 << 20
-"""Longest source that is looked at."""
-
-REQUIRED = ("file_read", "file_write", "home_write", "network", "process", "signal")
-"""Layers that must hold, or nothing is judged."""
-
-_MILD = frozenset(
-    {
-        "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "syslog", "memfd_create",
-        "prlimit64", "setpriority", "sched_setscheduler", "sched_setparam", "sched_setattr", "ioprio_set", "utime",
-        "utimes", "utimensat",
-    }
-)  # fmt: skip
-"""Refused calls that a library may try without harm: they ask for a look instead of a rejection."""
-
-_SOFT_CHANGES = frozenset({"num_threads", "cpu_rng", "environ", "grad_mode"})
-"""Changes of process-wide state that break the contract but forge nothing."""
 
 
 @dataclass(frozen=True)
@@ -76,28 +60,6 @@ class Options:
     """None: the operator's awkward workloads, and on a GPU those of its targets too."""
     dtypes: Sequence[str] | None = None
     """None: all that the operator has; else only workloads of these."""
-
-
-@dataclass
-class _Verdict:
-    """Reasons as they come in."""
-
-    reasons: list[str] = field(default_factory=list)
-    details: list[str] = field(default_factory=list)
-    review: list[str] = field(default_factory=list)
-
-    def reject(self, reason: str, detail: str) -> None:
-        self.reasons.append(reason)
-        self.details.append(f"{reason}: {detail}")
-
-    def doubt(self, reason: str, detail: str) -> None:
-        self.review.append(reason)
-        self.details.append(f"{reason}: {detail}")
-
-    def word(self) -> str:
-        if self.reasons:
-            return report.REJECTED
-        return report.NEEDS_REVIEW if self.review else report.ACCEPTED
 
 
 def judge(
@@ -124,6 +86,11 @@ def judge(
     """
     chosen = options or Options()
     say = progress or (lambda _: None)
+    if operator_name in operators.ALLOCATION:
+        return judging.judge_allocation(
+            operator_name, source, device=chosen.device, load_limit_s=chosen.load_limit_s,
+            call_limit_s=chosen.call_limit_s, memory_bytes=chosen.memory_bytes, workloads=chosen.workloads, say=say,
+        )  # fmt: skip
     operator = operators.load(operator_name)
     if chosen.device != accelerator.CPU:
         _require_gpu(chosen.device)
@@ -168,7 +135,7 @@ class _Judgement:
         say: Callable[[str], None],
     ) -> None:
         self.operator, self.source, self.options, self.workloads, self.say = operator, source, options, workloads, say
-        self.verdict = _Verdict()
+        self.verdict = Verdict()
         self.cases: list[CaseResult] = []
         self.seconds: dict[str, float] = {}
         self.plan: plan.Plan | None = None
@@ -211,7 +178,7 @@ class _Judgement:
                 self.operator.name, self.options.device, pause=lambda stopped: self._pause(stopped=stopped)
             )
         layers = self.worker.wait_ready(limit_s=90)
-        _require(layers)
+        require(layers)
         self.seconds["start"] = time.monotonic() - began
         loaded = self._load()
         expectation = self._expect() if loaded else None
@@ -258,7 +225,7 @@ class _Judgement:
         limit_s = self.options.load_limit_s
         try:
             failed = building.warm_up(worker, self.arena, self.operator, self.workloads, limit_s=limit_s)
-            worker.close_build(forgive=_MILD)
+            worker.close_build(forgive=MILD)
         except WorkerEndedError as error:
             self.verdict.reject(error.reason, f"{error.detail or 'no answer'} (while building)")
             return False
@@ -299,12 +266,7 @@ class _Judgement:
         talk.run(self.verdict.reject)
         self.cases = talk.results
         self.seconds["calls"] = time.monotonic() - began
-        hard = [name for name in talk.changed if name not in _SOFT_CHANGES]
-        soft = [name for name in talk.changed if name in _SOFT_CHANGES]
-        if hard:
-            self.verdict.reject("changed_environment", report.escaped(", ".join(hard), 300))
-        elif soft:
-            self.verdict.doubt("changed_environment", report.escaped(", ".join(soft), 300))
+        self.verdict.on_changes(talk.changed)
 
     def _inspect(self) -> None:
         """Look at what the worker leaves behind, however it fared: blocked calls and files."""
@@ -316,14 +278,7 @@ class _Judgement:
             self.verdict.reasons.clear()
             self.verdict.doubt("late_build", f"{', '.join(sorted(started))} was refused")
             self.worker.blocked = Counter({k: v for k, v in self.worker.blocked.items() if k not in started})
-        for name in sorted(self.worker.blocked):
-            if name in _MILD:
-                self.verdict.doubt("forbidden_call", f"{name} was refused")
-            else:
-                self.verdict.reject("forbidden_call", f"{name} was refused")
-        left = self.worker.files_left()
-        if left:
-            self.verdict.reject("wrote_files", report.escaped(", ".join(left), 200))
+        self.verdict.on_remains(self.worker)
 
     def _replay(self, expectation: Expectation) -> None:
         if self.plan is None:
@@ -388,12 +343,3 @@ def _require_gpu(device: str) -> None:
         accelerator.facts(device)
     except (ValueError, DriverError) as error:
         raise JudgeError(f"{device} cannot be used: {error}", "nvidia-smi; kb doctor") from error
-
-
-def _require(layers: dict[str, Any]) -> None:
-    broken = [name for name in REQUIRED if not layers.get("verified", {}).get(name)]
-    if broken:
-        raise JudgeError(
-            f"the sandbox does not hold here: {', '.join(broken)}",
-            "the judge needs Linux with Landlock and seccomp: kb doctor",
-        )

@@ -1,0 +1,1 @@
+"""Judging allocation strategies: a worker that serves traces, and a judge that keeps the books."""
