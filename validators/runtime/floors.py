@@ -79,8 +79,8 @@ def floor_of(
         launch: ``eager`` or ``graph``.
         peaks: As ``peaks.measure`` returns them.
         kind: ``cpu`` or ``cuda``.
-        resident_bytes: Bytes per call that need not reach device memory within a batch, since what is written last stays
-            in the cache: the cache's size over the number of calls.
+        resident_bytes: Bytes per call that need not reach device memory within a batch, since what is written last
+            stays in the cache: the cache's size over the number of calls.
         ceilings: Published peaks where they are known: ``mem_gbps``, ``tflops`` (of the precision); None if not.
 
     Returns:

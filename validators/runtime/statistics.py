@@ -1,11 +1,12 @@
 """What follows from the samples of a timing: figures, interval, noise, verdict, and why a result counts for nothing.
 
-Pure and deterministic: ``recompute(samples)`` gives, figure by figure, what stands in a record, so that a verdict can be
-checked from the side file alone. The bootstrap draws from a generator that is seeded with the samples themselves.
+Pure and deterministic: ``recompute(samples)`` gives, figure by figure, what stands in a record, so that a verdict can
+be checked from the side file alone. The bootstrap draws from a generator that is seeded with the samples themselves.
 
 The rules, each fixed before anything is measured:
 
-- One sample is one batch: many calls, timed from outside, divided by their number. A block is the median of its batches.
+- One sample is one batch: many calls, timed from outside, divided by their number. A block is the median of its
+  batches.
 - Blocks of candidate and baseline alternate ABBA; a pair of neighbours gives one ratio, baseline over candidate. The
   ratio is the median over pairs, its interval a bootstrap over pairs.
 - The noise is the same figure of the baseline against itself, from its own neighbouring blocks.
@@ -15,6 +16,7 @@ The rules, each fixed before anything is measured:
 """
 
 import hashlib
+import itertools
 import json
 import random
 from collections.abc import Mapping, Sequence
@@ -92,8 +94,7 @@ def spread(values: Sequence[float]) -> dict[str, float | int]:
 
 def self_ratios(blocks: Sequence[float]) -> list[float]:
     """Return the ratios of neighbouring blocks of one side, turned round in every other pair, as ABBA does."""
-    pairs = zip(blocks, blocks[1:], strict=False)
-    return [a / b if turn % 2 == 0 else b / a for turn, (a, b) in enumerate(pairs)]
+    return [a / b if turn % 2 == 0 else b / a for turn, (a, b) in enumerate(itertools.pairwise(blocks))]
 
 
 def noise_of(blocks: Sequence[float], *, seed: int) -> float:
@@ -257,7 +258,7 @@ def _block(block: Sample, value: float, raw: Sample) -> dict[str, Any]:
 
 
 def _sound(raw: Sample, kind: str, walls: Sequence[float]) -> tuple[bool, str | None]:
-    """Hold three clocks and the physics against each other; returns agreement, and why the result counts for nothing."""
+    """Hold three clocks and the physics against each other; returns agreement, and why a result counts for nothing."""
     reasons = []
     agree = _clocks_agree(raw, kind)
     if not agree:

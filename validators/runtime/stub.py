@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kb.validators.runtime import breakout, devices, environment, ghosts, kernels, sandbox, wire
+from kb.validators.runtime import breakout, clocks, devices, environment, ghosts, kernels, sandbox, wire
 
 
 def main() -> None:
@@ -68,6 +68,7 @@ class Session:
     def __init__(self, memory: mmap.mmap, device: devices.Device) -> None:
         self.memory = memory
         self.device = device
+        self.batches = clocks.Batches(memory, device)
         self.module: ModuleType | None = None
         self.run: Callable[..., object] | None = None
         self.last: list[Any] = []
@@ -96,6 +97,10 @@ def _handlers(file: Path, function: str) -> dict[str, Handler]:
         "trace": lambda s, _: ghosts.trace(s.module),
         "reached": lambda s, _: ghosts.reached(s.module),
         "haunt": lambda s, m: _haunt(s, m, function),
+        "lay": lambda s, m: s.batches.lay(m),
+        "capture": lambda s, m: s.batches.capture(_loaded(s), m),
+        "batch": lambda s, m: s.batches.batch(_loaded(s), m, partial(_armed, channel, m["ticket"])),
+        "outputs_of": _outputs_of,
     }
 
 
@@ -156,12 +161,33 @@ def call(session: Session, message: dict[str, Any]) -> dict[str, Any]:
 
 def _prepare(session: Session, message: dict[str, Any]) -> Callable[[], object]:
     """Bring the arguments to where they belong; returns the call that is left to make."""
-    if session.run is None:
-        raise RuntimeError("no candidate is loaded")
+    function = _loaded(session)
     arguments = [one["value"] if "value" in one else session.device.argument(one) for one in message["arguments"]]
     session.offset = message["offset"]
     session.device.arrive(_tensors(message), room=message.get("room", 0))
-    return partial(session.run, *arguments)
+    return partial(function, *arguments)
+
+
+def _loaded(session: _Session) -> Callable[..., object]:
+    if session.run is None:
+        raise RuntimeError("no candidate is loaded")
+    return session.run
+
+
+def _armed(channel: socket.socket, ticket: str) -> None:
+    wire.send(channel, {"armed": True, "ticket": ticket})
+
+
+def _outputs_of(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
+    """Hand over what chosen calls of the last batch returned, one after the other."""
+    session.offset = message["offset"]
+    calls = []
+    for index in message["calls"]:
+        result = session.batches.kept[index]
+        calls.append(_hand_over(session, list(result) if isinstance(result, (tuple, list)) else [result]))
+        ends = [one["offset"] + one["size_bytes"] for one in calls[-1] if "offset" in one]
+        session.offset = (max(ends, default=session.offset) + 255) // 256 * 256
+    return {"calls": calls}
 
 
 def _tensors(message: dict[str, Any]) -> list[dict[str, Any]]:

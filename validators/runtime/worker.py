@@ -12,7 +12,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from kb.validators.runtime.watch import Watcher
 from kb.validators.runtime.workplace import Workplace
 
 _POLL_S = 0.05
+_CALM_S = 2.0
 
 
 class JudgeError(Exception):
@@ -92,7 +92,8 @@ def fork(module: str, *arguments: str, launch: Launch, given: int | None = None)
         ) from error
 
 
-def _boot(module: str, launch: Launch) -> Process:
+def boot(module: str, *, launch: Launch) -> Process:
+    """Start a module in a fresh, isolated interpreter."""
     return subprocess.Popen(  # noqa: S603 - our own interpreter and module
         boot_command(module, *map(str, launch.handles)),
         stdin=subprocess.DEVNULL,
@@ -138,9 +139,11 @@ class Worker:
         self._processes = 2
         self._watcher: Watcher | None = None
         self._done = threading.Event()
+        self._calm_until = 0.0
         if spawn is None:
             # A driver must not be opened before a fork, and compilers want variables of their own from the start.
-            spawn = partial(_boot, module) if device != accelerator.CPU else lambda launch: fork(module, launch=launch)
+            start = fork if device == accelerator.CPU else boot
+            spawn = lambda launch: start(module, launch=launch)  # noqa: E731 - the module is all it adds
         self._start(arena, spawn)
         order = {"function": function, "triton": triton, "read": [str(one) for one in read], **(more or {})}
         with contextlib.suppress(wire.WireError):  # a worker that is gone already shows when it should be ready
@@ -217,6 +220,14 @@ class Worker:
         Raises:
             WorkerEndedError: Timed out, ended, exceeded a limit or broke the protocol.
         """
+        return self.collect(self.post(message, limit_s=limit_s), limit_s=limit_s)
+
+    def post(self, message: dict[str, Any], *, limit_s: float) -> str:
+        """Send one message whose replies are collected later; returns the ticket that they bear.
+
+        Raises:
+            WorkerEndedError: As ``ask``.
+        """
         # A reply belongs to a question that nobody could foresee, so that none can be sent ahead of it.
         ticket = secrets.token_hex(8)
         try:
@@ -224,6 +235,18 @@ class Worker:
                 self._peek()
             self.channel.settimeout(limit_s)
             wire.send(self.channel, message | {"ticket": ticket})
+        except wire.WireError as error:
+            self.take_blocked()
+            raise self._ended(error) from error
+        return ticket
+
+    def collect(self, ticket: str, *, limit_s: float) -> dict[str, Any]:
+        """Wait for one reply to a message that was posted.
+
+        Raises:
+            WorkerEndedError: As ``ask``.
+        """
+        try:
             reply = wire.receive(self.channel, limit_s=limit_s)
             if reply.get("ticket") != ticket:
                 raise wire.WireError("malformed", "a reply to no question")
@@ -235,6 +258,10 @@ class Worker:
             raise WorkerEndedError("forged_protocol", str(error)) from error
         finally:
             self.take_blocked()
+
+    def calm(self, seconds: float) -> None:
+        """Leave off watching memory and disk for a moment in which something is timed; 0 goes on at once."""
+        self._calm_until = time.monotonic() + min(seconds, _CALM_S)
 
     def _peek(self) -> None:
         """Tell a message that nobody asked for from a channel that was closed."""
@@ -272,6 +299,8 @@ class Worker:
         """Watch memory and disk for as long as the worker lives, whether it was asked something or not."""
         turn = 0
         while not self._done.wait(_POLL_S):
+            if time.monotonic() < self._calm_until:
+                continue
             turn += 1
             pids = self.pids()
             if processes.resident_bytes(pids) > self.limits.memory_bytes:
