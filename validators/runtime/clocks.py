@@ -214,8 +214,9 @@ class Batches:
 
         Args:
             run: The candidate's function.
-            message: ``order``, slots in the order of the calls; ``swaps``, rows of position, slot and spare; ``launch``;
-                ``sweep``, bytes; ``touch``; ``go``, place of the marks in the shared memory; ``mark``, in hexadecimal.
+            message: ``order``, slots in the order of the calls; ``swaps``, rows of position, slot and spare;
+                ``launch``; ``sweep``, bytes; ``touch``; ``go``, place of the marks in the shared memory; ``mark``, in
+                hexadecimal.
             announce: Tells the judge that only its mark is missing.
 
         Returns:

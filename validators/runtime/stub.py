@@ -47,7 +47,7 @@ def main() -> None:
         del sys.modules[name]
     wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
     file, function = Path(order["folder"]) / order["file"], order["function"]
-    serve(channel, Session(memory, device), _handlers(file, function))
+    serve(channel, Session(memory, device), _handlers(file, function, channel))
 
 
 def _preload(*, triton: bool) -> None:
@@ -81,7 +81,7 @@ Handler = Callable[[Session, dict[str, Any]], dict[str, Any]]
 """Answers one message of the judge."""
 
 
-def _handlers(file: Path, function: str) -> dict[str, Handler]:
+def _handlers(file: Path, function: str, channel: socket.socket) -> dict[str, Handler]:
     return {
         "load": lambda s, _: load(s, file, function),
         "call": call,
@@ -168,7 +168,7 @@ def _prepare(session: Session, message: dict[str, Any]) -> Callable[[], object]:
     return partial(function, *arguments)
 
 
-def _loaded(session: _Session) -> Callable[..., object]:
+def _loaded(session: Session) -> Callable[..., object]:
     if session.run is None:
         raise RuntimeError("no candidate is loaded")
     return session.run
@@ -178,13 +178,13 @@ def _armed(channel: socket.socket, ticket: str) -> None:
     wire.send(channel, {"armed": True, "ticket": ticket})
 
 
-def _outputs_of(session: _Session, message: dict[str, Any]) -> dict[str, Any]:
+def _outputs_of(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     """Hand over what chosen calls of the last batch returned, one after the other."""
     session.offset = message["offset"]
     calls = []
     for index in message["calls"]:
         result = session.batches.kept[index]
-        calls.append(_hand_over(session, list(result) if isinstance(result, (tuple, list)) else [result]))
+        calls.append(hand_over(session, list(result) if isinstance(result, (tuple, list)) else [result]))
         ends = [one["offset"] + one["size_bytes"] for one in calls[-1] if "offset" in one]
         session.offset = (max(ends, default=session.offset) + 255) // 256 * 256
     return {"calls": calls}
