@@ -40,14 +40,26 @@ def main() -> None:
         device=order["device"],
     )
     breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
-    # No context outlives a fork, so the device is opened only here, inside.
-    device = devices.open_device(order["device"], memory)
     # The judge's own modules leave the table, so that a candidate does not meet them by accident.
     for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
         del sys.modules[name]
     wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
     file, function = Path(order["folder"]) / order["file"], order["function"]
+    device = _open_device(channel, order["device"], memory)
     serve(channel, Session(memory, device), _handlers(file, function, channel))
+
+
+def _open_device(channel: socket.socket, kind: str, memory: mmap.mmap) -> devices.Device:
+    """Open the device; a GPU only when the judge says so, because its driver does what is refused later.
+
+    No context outlives a fork, so this is done in here. The judge names the moment by a message of its own.
+    """
+    if kind == "cpu":
+        return devices.open_device(kind, memory)
+    message = wire.receive(channel, limit_s=120)
+    device = devices.open_device(kind, memory)
+    wire.send(channel, {"opened": True, "ticket": message["ticket"]})
+    return device
 
 
 def _preload(*, triton: bool) -> None:

@@ -209,10 +209,27 @@ class Worker:
             self.end()
             raise JudgeError("the worker's processes cannot be seen from outside", "mount /proc with task children")
         self.layers = message
+        if self.device != accelerator.CPU:
+            self._open_device()
         self._processes = len(self.pids())
         self.take_blocked()
         self.blocked.clear()
         return message
+
+    def _open_device(self) -> None:
+        """Have the worker open its GPU, while its driver may look for a daemon; no candidate is loaded yet."""
+        if self._watcher is None:
+            raise JudgeError("this kernel has no seccomp user notification", "a GPU is judged on Linux 5.5 or later")
+        self._watcher.allow(watch.OPENING)
+        try:
+            self.ask({"op": "device"}, limit_s=120)
+        except WorkerEndedError as error:
+            self.end()
+            raise JudgeError(
+                f"the worker cannot open {self.device}: {self.output()[-400:].strip()}", "nvidia-smi; kb doctor"
+            ) from error
+        finally:
+            self._watcher.allow(frozenset())
 
     def ask(self, message: dict[str, Any], *, limit_s: float) -> dict[str, Any]:
         """Send one message and wait for its reply.
@@ -338,14 +355,9 @@ class Worker:
         processes.send_signal(self.pids()[1:] or self.pids(), signal.SIGSTOP if stopped else signal.SIGCONT)
 
     def open_build(self) -> None:
-        """Let compilers be started from now on.
-
-        Raises:
-            JudgeError: The kernel cannot tell the judge of system calls, so the build could never be closed again.
-        """
-        if self._watcher is None:
-            raise JudgeError("this kernel has no seccomp user notification", "a GPU is judged on Linux 5.5 or later")
-        self._watcher.allow(watch.BUILD)
+        """Let compilers be started from now on."""
+        if self._watcher is not None:
+            self._watcher.allow(watch.BUILD)
 
     def close_build(self, *, forgive: frozenset[str]) -> None:
         """Let no process be started any more, and remember which files the build left.
