@@ -83,7 +83,7 @@ def versions_of(record: Mapping[str, Any]) -> dict[str, str]:
     built = _built_with(str(software.get("torch") or ""))
     if built is not None:
         found.setdefault("cuda", cut("cuda", built))
-    return found
+    return {component: found[component] for component in TABLE if component in found}
 
 
 def _built_with(torch: str) -> str | None:

@@ -28,7 +28,8 @@ license = "Apache-2.0"
 [requires]
 arch = ["cpu", "sm_90"]
 [limits]
-n = {{ max = 4096 }}
+hidden_size = {{ max = 300 }}
+num_tokens = {{ max = 40 }}
 [source]
 origin = "written here"
 """
