@@ -91,6 +91,12 @@ class StubProtocolError(ValidatorError):
     exit_code = 10
 
 
+class EvidenceRefusedError(ValidatorError):
+    """Evidence from another machine is edited, unknown, too old, or does not hold together."""
+
+    exit_code = 13
+
+
 class ImporterError(KbError):
     """An import cannot be done."""
 

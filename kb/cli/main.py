@@ -10,7 +10,9 @@ import typer
 
 from kb import __version__
 from kb.cli import (
+    accept,
     add,
+    bundle,
     check,
     config,
     diff,
@@ -35,7 +37,7 @@ from kb.plain import terminal_width
 
 EPILOG = (
     "Exit codes: 0 done, 2 settings or usage, 3 not found, 4 format, 5 changed without a version, 6 store, 7 search, "
-    "8 operator, 9 device, 10 judge, 20 not accepted."
+    "8 operator, 9 device, 10 judge, 13 evidence refused, 20 not accepted."
 )
 
 app = typer.Typer(
@@ -72,7 +74,9 @@ def _settings(
 
 for module in (
     fast,
+    accept,
     add,
+    bundle,
     check,
     config,
     diff,

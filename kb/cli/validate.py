@@ -10,8 +10,8 @@ from kb.cli.output import Json, RootOption, say, write, write_json
 
 
 def validate(
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]", help="Entries; all kernels if none.")] = None,
-    device: Annotated[str, typer.Option(help="Where to judge: cpu.")] = "cpu",
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]", help="Entries; all with code if none.")] = None,
+    device: Annotated[str, typer.Option(help="Where to judge: cpu or cuda:N.")] = "cpu",
     root: RootOption = None,
     json: Json = False,
 ) -> None:

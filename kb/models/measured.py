@@ -149,11 +149,13 @@ class Memory(Strict):
     """Most memory in use at one time, bytes."""
 
     allocator_peak_bytes: Count | None = None
-    """As the framework's allocator counts."""
+    """As the framework's allocator, or an allocation strategy's own books, count."""
     outside_peak_bytes: Count | None = None
     """As the device counts, from outside of the process."""
     host_peak_bytes: Count | None = None
     """Resident memory of the worker's processes."""
+    figures: dict[str, Any] | None = None
+    """For allocation strategies: what the operator's ``metrics`` names, over all traces and by trace."""
 
 
 class Essential(Strict):
@@ -188,22 +190,13 @@ class Kernels(Strict):
 
 
 class Determinism(Strict):
-    """Equal inputs, called repeatedly."""
+    """One call of a workload, made twice with equal inputs."""
 
-    calls: int = Field(ge=2)
+    workload: Count
+    """Index into the plan's workloads."""
     bitwise: bool
-    max_difference: float | None = Field(default=None, ge=0)
-    """Largest absolute difference between two calls; None where it is not a number."""
-
-
-class Sanitised(Strict):
-    """One check of memory accesses by the device's own tool."""
-
-    tool: str
-    check: str
-    """``memcheck``, ``racecheck``, ``initcheck``, ``synccheck``."""
-    errors: Count
-    detail: str = ""
+    max_difference: float | None = Field(ge=0)
+    """Largest absolute difference; None where results cannot be subtracted."""
 
 
 def device_facts(raw: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,6 @@ from kb.models.measured import (
     Essential,
     Kernels,
     Memory,
-    Sanitised,
     Sha256,
     Telemetry,
     Timing,
@@ -126,8 +125,9 @@ class Record(Strict):
     delegates: list[str]
     ghosts: dict[str, Any]
     kernels: Kernels | None
-    determinism: Determinism | None
-    sanitizer: list[Sanitised] | None
+    determinism: list[Determinism] | None
+    sanitizer: dict[str, Any] | None
+    """Tool of the device to what it found; small shapes, in runs of their own."""
     timing: list[Timing] | None
     memory: Memory | None
     telemetry: Telemetry | None

@@ -12,7 +12,6 @@ from kb.validators.operators.names import ALLOCATION, NAMES
 
 if TYPE_CHECKING:
     from kb.models.entry import EntryFile
-    from kb.store.files import StoredEntry
     from kb.validators.operators.allocation import Allocation
     from kb.validators.operators.spec import Operator, Workload
     from kb.validators.runtime.report import Report
@@ -55,25 +54,6 @@ def judge_file(
     return _judge(operator, _read(file), progress=progress, ghosts=ghosts, dtypes=dtypes)
 
 
-def judge_entry(stored: "StoredEntry") -> "Report":
-    """Judge the code of an entry at the awkward workloads that its dtypes and limits admit.
-
-    Args:
-        stored: A valid entry with an operator and an entry point.
-
-    Returns:
-        The judge's report.
-
-    Raises:
-        ValidatorError: The judge itself cannot work here, or no workload is left.
-    """
-    name = str(stored.file.entry_point).partition(":")[0]
-    workloads = admitted_workloads(stored.file)
-    if not workloads:
-        raise ValidatorError(f"{stored.id}: its dtypes and limits admit no workload", hint="widen limits or the spec")
-    return _judge(str(stored.file.operator), stored.files[name], workloads=workloads)
-
-
 def admitted_workloads(facts: "EntryFile", *, uses: Sequence[str] = ("awkward",)) -> "list[Workload]":
     """Return the workloads of an entry's operator that its dtypes and limits admit.
 
@@ -87,7 +67,7 @@ def admitted_workloads(facts: "EntryFile", *, uses: Sequence[str] = ("awkward",)
     return [
         one
         for one in spec.workloads
-        if one.use == "awkward"
+        if one.use in uses
         and (one.dtype in facts.dtypes or name in ALLOCATION)
         and not any(axis in one.axes and limit.violation(one.axes[axis]) for axis, limit in limits.items())
     ]

@@ -4,15 +4,19 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kb.config import Root, config_folder
 from kb.errors import ConfigError, DeviceUnavailableError, EntryNotFoundError, ValidatorError
 from kb.models.record import canonical, record_id
-from kb.service.judging import judge_entry
+from kb.service import orders
 from kb.store import files, layout, records
-from kb.store.files import StoredEntry
 from kb.validators import keys
+
+if TYPE_CHECKING:
+    from kb.validators.runtime.attempt import Attempt
+
+_NO_TORCH = "pip install 'kernel-kb[gpu]'"
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ def validate(
 
     Args:
         root: The knowledge base, not the packaged starter.
-        ids: Entry ids; none means all kernel entries.
-        device: ``cpu``.
+        ids: Entry ids; none means all entries with code that the judge can run.
+        device: ``cpu`` or ``cuda:N``.
         progress: Called with the id that is being judged.
 
     Yields:
@@ -54,65 +58,83 @@ def validate(
     """
     if root.packaged:
         raise ConfigError("the packaged starter entries are never written to", hint="kb init DIR; kb --root DIR …")
-    if device != "cpu":
-        raise DeviceUnavailableError(f"values are judged on the cpu, not on {device!r}", hint="leave --device out")
+    chosen = chosen_ids(root, ids)
+    facts = device_facts(device)
+    key = keys.own_key(config_folder())
+    for entry_id in chosen:
+        if progress is not None:
+            progress(entry_id)
+        yield _validate_one(root, entry_id, key, device, facts)
+
+
+def chosen_ids(root: Root, ids: Sequence[str]) -> list[str]:
+    """Return the asked ids, or those of all entries of a kind that has code.
+
+    Raises:
+        EntryNotFoundError: An id is not in the knowledge base.
+    """
     known = list(layout.entry_ids(root.entries))
     missing = [one for one in ids if one not in known]
     if missing:
         raise EntryNotFoundError(f"no entry {missing[0]}", hint="kb list")
-    key = keys.own_key(config_folder())
-    for entry_id in ids or [one for one in known if one.startswith("kernel/")]:
-        if progress is not None:
-            progress(entry_id)
-        yield _validate_one(root, entry_id, key)
+    return list(ids) or [one for one in known if one.startswith(("kernel/", "allocation/", "comm/"))]
 
 
-def _validate_one(root: Root, entry_id: str, key: keys.JudgeKey) -> Validated:
+def device_facts(device: str) -> dict[str, Any]:
+    """Return what the judge reads of a device here.
+
+    Raises:
+        DeviceUnavailableError: There is no such device, or its name has another form.
+    """
+    from kb.validators.runtime import evidence
+    from kb.validators.runtime.driver import DriverError
+
+    try:
+        return evidence.device_facts(device)
+    except (DriverError, ValueError) as error:
+        raise DeviceUnavailableError(f"{device} cannot be used: {error}", hint="kb doctor; --device cpu") from error
+
+
+def _validate_one(root: Root, entry_id: str, key: keys.JudgeKey, device: str, facts: dict[str, Any]) -> Validated:
     stored = files.read(layout.folder_of(root.entries, entry_id), entry_id)
-    reason = _not_here(stored)
+    reason = orders.not_judged(stored) or orders.not_on(stored, str(facts["arch"]))
     if reason is not None:
         return Validated(stored.id, stored.file.version, None, (), None, reason)
     try:
-        made = _evidence(stored)
+        done = _attempt(orders.order_of(stored, uses=orders.uses_on(device)), orders.source_of(stored), device, facts)
     except ValidatorError as error:
         return Validated(stored.id, stored.file.version, None, (), None, error.message)
+    made = done.evidence
     reasons = tuple(made["decision"]["reasons"])
     verdict = made["decision"]["verdict"]
     if not made["plan_sha256"]:
         return Validated(stored.id, stored.file.version, verdict, reasons, None, "it cannot be loaded")
     with records.writing(root.entries):
-        filed = sign_and_file(root, made, key)
+        filed = sign_and_file(root, made, key, samples=done.side_file)
     return Validated(stored.id, stored.file.version, verdict, reasons, filed.path)
 
 
-def _evidence(stored: StoredEntry) -> dict[str, Any]:
-    from kb.validators.runtime import evidence
-
-    began = evidence.now_utc()
-    report = judge_entry(stored)
-    return evidence.evidence_of(
-        report,
-        facts_for_judging(stored),
-        began_utc=began,
-        device=evidence.device_facts("cpu"),
-        uses=["awkward"],
-        calls=(3, 6),
-    )
-
-
-def facts_for_judging(stored: StoredEntry) -> dict[str, Any]:
-    """Return what a record says of an entry."""
-    return {
-        "id": stored.id,
-        "version": stored.file.version,
-        "digest": stored.digest,
-        "entry_point": str(stored.file.entry_point),
-        "language": stored.file.language,
-    }
+def _attempt(order: dict[str, Any], source: bytes, device: str, facts: dict[str, Any]) -> "Attempt":
+    try:
+        from kb.validators.runtime.attempt import attempt
+        from kb.validators.runtime.worker import JudgeError
+    except ImportError as error:
+        raise ValidatorError(f"the judge needs torch and numpy: {error}", hint=_NO_TORCH) from error
+    try:
+        return attempt(order, source, device=device, facts=facts)
+    except JudgeError as error:
+        raise ValidatorError(error.message, hint=error.hint) from error
+    except (MemoryError, OSError) as error:
+        raise ValidatorError(f"the judge could not work: {error}", hint="kb doctor; free some memory") from error
 
 
 def sign_and_file(
-    root: Root, evidence: dict[str, Any], key: keys.JudgeKey, *, bundle: dict[str, Any] | None = None
+    root: Root,
+    evidence: dict[str, Any],
+    key: keys.JudgeKey,
+    *,
+    samples: bytes | None = None,
+    bundle: dict[str, Any] | None = None,
 ) -> records.Filed:
     """Put evidence into the chain of a key, sign it and file it. The caller holds ``records.writing``.
 
@@ -120,6 +142,7 @@ def sign_and_file(
         root: The knowledge base.
         evidence: What ``evidence_of`` made.
         key: Signs; enrolled if the knowledge base does not know it yet.
+        samples: Bytes of the side file, if anything was timed.
         bundle: Where it came from, if it was made on another machine.
 
     Raises:
@@ -130,22 +153,7 @@ def sign_and_file(
     made = evidence | {"prev": chain_head(root.entries, key.id), "bundle": bundle}
     made["judge"] = {**evidence["judge"], "key": key.id}
     made["signature"] = key.sign(canonical(made))
-    return records.append(root.entries, made)
-
-
-def _not_here(stored: StoredEntry) -> str | None:
-    """Say why an entry cannot be judged on a CPU, or None."""
-    if not stored.file.entry_point or not stored.file.operator:
-        return "it has no code to judge"
-    if "cpu" in stored.file.cannot_run_on:
-        return f"not on a cpu: {stored.file.cannot_run_on['cpu']}"
-    if stored.file.language not in ("triton", "torch"):
-        return f"{stored.file.language} does not run on a cpu"
-    file, _, function = stored.file.entry_point.partition(":")
-    if function != "run":
-        return "its entry point is not called run"
-    others = [name for name in stored.files if name.endswith(".py") and name != file]
-    return "it has more than one source file" if others else None
+    return records.append(root.entries, made, samples=samples)
 
 
 def chain_head(entries: Path, key: str) -> str | None:

@@ -5,14 +5,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kb.config import Root
 from kb.errors import EntryFormatError, ValidatorError
-from kb.models.record import canonical, decided, record_id
+from kb.models.record import canonical, record_id
+from kb.service import soundness
 from kb.service.judging import admitted_workloads
 from kb.store import files, layout, records
 from kb.store.records import Filed
 from kb.validators import keys
+
+if TYPE_CHECKING:
+    from kb.validators.operators.spec import Workload
 
 
 @dataclass(frozen=True)
@@ -57,13 +62,12 @@ def verify(root: Root) -> Verified:
     not_recomputed = 0
     for one in filed:
         faults.extend(_signature_faults(one, ring))
-        if decided(one.record) != one.record.decision.verdict:
-            faults.append(Fault(one.path, f"its cases give {decided(one.record)}, not {one.record.decision.verdict}"))
-        again = _plan_again(root, one)
-        if again is None:
+        faults.extend(Fault(one.path, message) for message in _content_faults(root, one))
+        workloads = _workloads_of(root, one)
+        if workloads is None:
             not_recomputed += 1
-        elif again != one.record.plan_sha256:
-            faults.append(Fault(one.path, "its seed does not give its plan"))
+        else:
+            faults.extend(Fault(one.path, message) for message in soundness.plan_faults(one.record, workloads))
     faults.extend(_chain_faults(filed))
     return Verified(len(filed), tuple(sorted(faults, key=lambda one: (one.path, one.message))), not_recomputed)
 
@@ -101,11 +105,27 @@ def _chain_faults(filed: list[Filed]) -> Iterator[Fault]:
             seen.setdefault(prev, one.path)
 
 
-def _plan_again(root: Root, one: Filed) -> str | None:
-    """Draw the plan again from the revealed seed; None where spec, entry or torch are not those of the record."""
+def _content_faults(root: Root, one: Filed) -> Iterator[str]:
+    """Compute verdict, times and hardware again from the record and its side file."""
+    yield from soundness.decision_faults(one.record)
+    yield from soundness.device_faults(one.record)
+    samples = None
+    if one.record.samples_sha256 is not None:
+        try:
+            samples = records.read_samples(root.entries, one.entry_id, one.record.samples_sha256)
+        except EntryFormatError as error:
+            yield error.message
+            return
+    yield from soundness.timing_faults(one.record, samples)
+
+
+def _workloads_of(root: Root, one: Filed) -> "list[Workload] | None":
+    """Return what the plan was drawn from; None where spec, entry or torch are not those of the record."""
     try:
-        from kb.validators.runtime import fingerprint, plan
+        from kb.validators.runtime import fingerprint
     except ImportError:
+        return None
+    if one.record.operator.family != "values":
         return None
     folder: Path = layout.folder_of(root.entries, one.entry_id)
     try:
@@ -114,9 +134,6 @@ def _plan_again(root: Root, one: Filed) -> str | None:
             return None
         if stored.digest != one.record.entry.digest:
             return None
-        workloads = admitted_workloads(stored.file, uses=one.record.plan.uses)
+        return admitted_workloads(stored.file, uses=one.record.plan.uses)
     except (EntryFormatError, ValidatorError, OSError):
         return None
-    low, high = one.record.plan.calls
-    seed = int(one.record.master_seed, 16)
-    return plan.draw(one.record.operator.name, workloads, master_seed=seed, calls=(low, high)).sha256

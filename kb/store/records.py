@@ -16,6 +16,11 @@ from kb.models.record import Record, written
 from kb.store import content, files, layout
 from kb.store.locks import locked
 
+SAMPLES = "samples-"
+"""Begins the names of side files, which hold all samples of a record's timing."""
+
+MAX_SAMPLES_BYTES = 32 << 20
+
 
 @dataclass(frozen=True)
 class Filed:
@@ -48,6 +53,8 @@ def read(entries: Path, entry_id: str) -> Iterator[Filed]:
     if not folder.is_dir():
         return
     for path in sorted(folder.glob("*.json")):
+        if path.name.startswith(SAMPLES):
+            continue
         body = content.read_file(path, content.MAX_FILE_BYTES)
         yield _parse(entry_id, path, body)
 
@@ -93,8 +100,40 @@ def writing(entries: Path) -> Iterator[None]:
         yield
 
 
-def append(entries: Path, raw: dict[str, Any]) -> Filed:
+def samples_name(sha256: str) -> str:
+    """Return the name of a side file by the digest of its bytes."""
+    return f"{SAMPLES}{sha256[:12]}.json"
+
+
+def read_samples(entries: Path, entry_id: str, sha256: str) -> bytes:
+    """Read the side file of a record.
+
+    Args:
+        entries: Folder of the entries.
+        entry_id: The entry.
+        sha256: ``samples_sha256`` of the record.
+
+    Raises:
+        EntryFormatError: It is missing, or its bytes have another digest.
+    """
+    path = layout.folder_of(entries, entry_id) / layout.RECORDS / samples_name(sha256)
+    hint = "side files are never edited: restore it from git"
+    try:
+        body = content.read_file(path, MAX_SAMPLES_BYTES)
+    except EntryFormatError as error:
+        raise EntryFormatError(f"{path}: {error.message}", hint=hint) from error
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise EntryFormatError(f"{path}: its bytes are not those that the record names", hint=hint)
+    return body
+
+
+def append(entries: Path, raw: dict[str, Any], *, samples: bytes | None = None) -> Filed:
     """File a record; when this returns, it survives a crash. The caller holds ``writing``.
+
+    Args:
+        entries: Folder of the entries.
+        raw: The signed record.
+        samples: Bytes of its side file, which is written first: a record never names one that is not there.
 
     Raises:
         StoreError: It cannot be written.
@@ -103,21 +142,28 @@ def append(entries: Path, raw: dict[str, Any]) -> Filed:
     record = Record.model_validate(json.loads(body))
     folder = layout.folder_of(entries, record.entry.id) / layout.RECORDS
     name = file_name(body, created_utc=record.created_utc, arch=str(record.device["arch"]))
-    staged = folder / f".{name}.new"
     try:
         folder.mkdir(exist_ok=True)
-        with staged.open("wb") as stream:
-            stream.write(body)
-            stream.flush()
-            os.fsync(stream.fileno())
-        staged.replace(folder / name)
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        if samples is not None:
+            _write(folder, samples_name(str(record.samples_sha256)), samples)
+        _write(folder, name, body)
     except OSError as error:
         raise StoreError(
             f"cannot file {folder / name}: {error.strerror}", hint="check space and permissions"
         ) from error
     return Filed(record.entry.id, name, raw, record)
+
+
+def _write(folder: Path, name: str, body: bytes) -> None:
+    """Write a file so that it is there whole or not at all, and stays."""
+    staged = folder / f".{name}.new"
+    with staged.open("wb") as stream:
+        stream.write(body)
+        stream.flush()
+        os.fsync(stream.fileno())
+    staged.replace(folder / name)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -91,8 +91,29 @@ def evidence_of(
 
 def _measured(report: Report) -> dict[str, Any]:
     """Return the figures that a report holds; None for each that was not taken."""
-    names = ("kernels", "determinism", "sanitizer", "timing", "memory", "telemetry", "roofline", "samples_sha256")
-    return {name: getattr(report, name, None) or None for name in names}
+    kernels = dict(report.kernels)
+    determinism = kernels.pop("determinism", None)
+    return {
+        "kernels": kernels or None,
+        "determinism": determinism or None,
+        "sanitizer": dict(report.sanitizer) or None,
+        "memory": _memory(report.memory),
+        "timing": list(report.timing) or None,
+        "telemetry": None,
+        "roofline": None,
+        "samples_sha256": None,
+    }
+
+
+def _memory(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if not found:
+        return None
+    return {
+        "allocator_peak_bytes": found.get("most_peak_bytes"),
+        "outside_peak_bytes": found.get("most_outside_bytes"),
+        "host_peak_bytes": found.get("most_host_bytes"),
+        "figures": dict(found),
+    }
 
 
 def family(operator: str) -> str:

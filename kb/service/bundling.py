@@ -1,0 +1,166 @@
+"""Make bundles: entries, the judge and a one-time key in one file that runs where there is no kb."""
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kb import hardware
+from kb.config import Root
+from kb.errors import ConfigError, ValidatorError
+from kb.service import jobs, orders
+from kb.service.validating import chosen_ids
+from kb.store import files, layout
+from kb.store.files import StoredEntry
+
+DAYS = 14.0
+"""How long the evidence of a bundle is accepted."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """One entry that is not in the bundle, and why."""
+
+    id: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Bundled:
+    """What was made."""
+
+    file: str
+    size_bytes: int
+    job: str
+    expires_utc: str
+    entries: tuple[str, ...]
+    left_out: tuple[Left, ...]
+
+
+def bundle(
+    root: Root,
+    ids: Sequence[str],
+    output: Path,
+    *,
+    device_kind: str = "cuda",
+    uses: Sequence[str] | None = None,
+    timing: bool = False,
+    days: float = DAYS,
+) -> Bundled:
+    """Make a bundle and keep its key.
+
+    Args:
+        root: The knowledge base.
+        ids: Entry ids; none means all entries with code.
+        output: Where to write it; never over a file that is there.
+        device_kind: ``cuda`` or ``cpu``.
+        uses: ``awkward``, ``target`` or both; None for what is usual on the device.
+        timing: Take times too.
+        days: How long its evidence is accepted.
+
+    Returns:
+        What is in it, and what is not.
+
+    Raises:
+        ConfigError: The file is there or cannot be written.
+        EntryNotFoundError: An id is not in the knowledge base.
+        ValidatorError: No entry is left, or torch, which workloads need, is missing.
+    """
+    if device_kind not in ("cuda", "cpu"):
+        raise ConfigError(f"expected a device kind of cuda or cpu, found {device_kind!r}", hint="kb bundle --help")
+    _usable(uses)
+    named = chosen_ids(root, ids)
+    wanted = tuple(uses or orders.uses_on(device_kind))
+    rows: list[dict[str, Any]] = []
+    candidates: dict[str, bytes] = {}
+    left: list[Left] = []
+    for entry_id in named:
+        stored = files.read(layout.folder_of(root.entries, entry_id), entry_id)
+        row, why = _row(stored, device_kind, wanted)
+        if row is None:
+            left.append(Left(entry_id, why))
+            continue
+        row["file"] = f"candidates/{len(rows)}/candidate.py"
+        candidates[row["file"]] = orders.source_of(stored)
+        rows.append(row)
+    if not rows:
+        raise ValidatorError(f"nothing to bundle: {left[0].id}: {left[0].why}", hint="kb list; --device-kind")
+    made = _write(output, rows, candidates, device_kind=device_kind, timing=timing, days=days)
+    ran = tuple(f"{row['id']}@{row['version']}" for row in rows)
+    return Bundled(str(output), output.stat().st_size, made["job"], made["expires_utc"], ran, tuple(left))
+
+
+def _usable(uses: Sequence[str] | None) -> None:
+    for one in uses or ():
+        if one not in orders.USES:
+            raise ConfigError(f"expected workloads of {', '.join(orders.USES)}, found {one!r}", hint="kb bundle --help")
+
+
+def _row(stored: StoredEntry, device_kind: str, uses: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
+    """Return what a bundle holds of an entry, or why it holds nothing."""
+    reason = orders.not_judged(stored)
+    if reason is not None:
+        return None, reason
+    arches = ["cpu"] if device_kind == "cpu" else sorted(one for one in hardware.architectures() if one != "cpu")
+    runs_on = {arch: orders.not_on(stored, arch) for arch in arches}
+    if all(runs_on.values()):
+        return None, str(runs_on[arches[0]])
+    try:
+        order = orders.order_of(stored, uses=uses)
+    except ValidatorError as error:
+        return None, error.message
+    return {**order, "runs_on": runs_on}, ""
+
+
+def _write(
+    output: Path,
+    rows: list[dict[str, Any]],
+    candidates: dict[str, bytes],
+    *,
+    device_kind: str,
+    timing: bool,
+    days: float,
+) -> dict[str, Any]:
+    from kb.validators import bundle as packing
+    from kb.validators.runtime import fingerprint
+
+    if output.exists():
+        raise ConfigError(f"{output} is there already", hint="remove it, or give another -o")
+    new = jobs.fresh()
+    made, expires = jobs.times(days)
+    body = packing.pack(
+        {"job": new.job, "device_kind": device_kind, "timing": timing, "entries": rows}, candidates, new.key
+    )
+    kept = {
+        "schema": 1,
+        "job": new.job,
+        "key": new.key.hex(),
+        "made_utc": made,
+        "expires_utc": expires,
+        "device_kind": device_kind,
+        "timing": timing,
+        "judge_revision": fingerprint.JUDGE_REVISION,
+        "judge_sha256": fingerprint.runtime_sha256(),
+        "entries": [_kept(row, candidates[row["file"]]) for row in rows],
+    }
+    jobs.save(kept)
+    try:
+        descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(body)
+    except OSError as error:
+        raise ConfigError(f"cannot write {output}: {error.strerror}", hint="give another -o") from error
+    return kept
+
+
+def _kept(row: dict[str, Any], source: bytes) -> dict[str, Any]:
+
+    from kb.validators.runtime import fingerprint
+
+    name = str(row["entry_point"]).partition(":")[0]
+    return {key: value for key, value in row.items() if key not in ("file", "runs_on")} | {
+        "operator_sha256": fingerprint.operator_sha256(row["operator"]),
+        "source_sha256": {name: hashlib.sha256(source).hexdigest()},
+    }

@@ -1,0 +1,102 @@
+"""What the judge is asked about an entry, as plain values: the same here and in a bundle."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from kb import hardware, transfer
+from kb.errors import DeviceUnavailableError, ValidatorError
+from kb.models.entry import EntryFile
+from kb.service.judging import admitted_workloads
+from kb.store.files import StoredEntry
+from kb.validators.operators.names import ALLOCATION, COMM, NAMES
+
+CALLS = (3, 6)
+"""Least and most calls of one workload."""
+
+USES = ("awkward", "target")
+"""Small and ugly workloads, for values; real shapes of targets, for a GPU."""
+
+
+_ON_CPU = ("triton", "torch", "python")
+"""Languages that a CPU runs or interprets."""
+
+
+def uses_on(device: str) -> tuple[str, ...]:
+    """Return which workloads are judged on a device unless others are asked for."""
+    return ("awkward",) if device == "cpu" else USES
+
+
+def order_of(stored: StoredEntry, *, uses: Sequence[str]) -> dict[str, Any]:
+    """Return the order for one entry.
+
+    Args:
+        stored: A valid entry with code.
+        uses: ``awkward``, ``target`` or both.
+
+    Returns:
+        ``id``, ``version``, ``digest``, ``entry_point``, ``language``, ``operator``, ``uses``, ``calls`` and
+        ``workloads``.
+
+    Raises:
+        ValidatorError: Its dtypes and limits admit no workload, or torch is missing.
+    """
+    workloads = admitted_workloads(stored.file, uses=uses)
+    if not workloads:
+        raise ValidatorError(f"{stored.id}: its dtypes and limits admit no workload", hint="widen limits or the spec")
+    return {
+        "id": stored.id,
+        "version": stored.file.version,
+        "digest": stored.digest,
+        "entry_point": str(stored.file.entry_point),
+        "language": stored.file.language,
+        "operator": str(stored.file.operator),
+        "uses": list(uses),
+        "calls": list(CALLS),
+        "workloads": [{**asdict(one), "axes": dict(one.axes)} for one in workloads],
+    }
+
+
+def source_of(stored: StoredEntry) -> bytes:
+    """Return the code that is handed to the judge."""
+    return stored.files[_file(stored.file)]
+
+
+def _file(facts: EntryFile) -> str:
+    return str(facts.entry_point).partition(":")[0]
+
+
+def not_judged(stored: StoredEntry) -> str | None:
+    """Say why an entry cannot be judged anywhere, or None."""
+    if not stored.file.entry_point or not stored.file.operator:
+        return "it has no code to judge"
+    if stored.file.operator not in NAMES:
+        return f"there is no operator {stored.file.operator}"
+    if stored.file.operator in COMM:
+        return "schemes for several ranks are judged by kb judge"
+    file, _, function = stored.file.entry_point.partition(":")
+    if function != "run" and stored.file.operator not in ALLOCATION:
+        return "its entry point is not called run"
+    others = [name for name in stored.files if name.endswith(".py") and name != file]
+    return "it has more than one source file" if others else None
+
+
+def not_on(stored: StoredEntry, arch: str) -> str | None:
+    """Say why an entry cannot be judged on an architecture, or None.
+
+    Args:
+        stored: The entry.
+        arch: ``cpu``, ``sm_90`` and so on.
+    """
+    forbidden = stored.file.cannot_run_on
+    if arch in forbidden:
+        return f"not on {arch}: {forbidden[arch]}"
+    if arch == "cpu":  # values alone: the interpreter needs no feature of a GPU
+        return None if stored.file.language in _ON_CPU else f"{stored.file.language} does not run on a cpu"
+    try:
+        scope = hardware.resolve_arch(arch)
+    except DeviceUnavailableError:
+        return f"{arch} is not in the hardware table"
+    facts = transfer.facts_of(stored.id, stored.file.model_dump(mode="json", by_alias=True))
+    reached = transfer.assess(facts, scope)
+    return None if reached.runnable else "; ".join(reached.reasons)

@@ -1,0 +1,75 @@
+"""The inner process of a bundle: the judge. It holds no key; it reads orders and writes what came of each.
+
+Orders come on standard input and answers go to a descriptor of their own, one line of JSON each, so that nothing
+printed can be taken for an answer.
+"""
+
+import json
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Any, TextIO
+
+
+def main() -> None:
+    """Serve orders until standard input ends."""
+    with os.fdopen(int(sys.argv[1]), "w", encoding="ascii") as answers:
+        device, folder = sys.argv[2], Path(sys.argv[3])
+        try:
+            facts = _ready(device)
+        except Exception as error:  # noqa: BLE001 - whatever is missing on a box is said, not shown as a traceback
+            _answer(answers, {"unable": f"{type(error).__name__}: {error}"[:500]})
+            return
+        _answer(answers, {"ready": facts, "toolchain": _toolchain(), "candidates_read": _read_by_candidates()})
+        for line in sys.stdin:
+            order = json.loads(line)
+            _answer(answers, _serve(order, (folder / order["file"]).read_bytes(), device, facts, answers))
+
+
+def _ready(device: str) -> dict[str, Any]:
+    import numpy  # noqa: F401 - the judge needs it
+    import torch
+
+    from kb.validators.runtime import evidence
+
+    if device != "cpu" and not torch.cuda.is_available():
+        raise RuntimeError(f"torch {torch.__version__} sees no GPU")
+    return evidence.device_facts(device)
+
+
+def _serve(order: dict[str, Any], source: bytes, device: str, facts: dict[str, Any], answers: TextIO) -> dict[str, Any]:
+    from kb.validators.runtime.attempt import attempt
+    from kb.validators.runtime.worker import JudgeError
+
+    def say(what: str) -> None:
+        _answer(answers, {"step": what})
+
+    try:
+        done = attempt(order, source, device=device, facts=facts, say=say)
+    except JudgeError as error:
+        return {"skipped": f"{error.message} ({error.hint})"}
+    return {"evidence": done.evidence, "samples": done.samples}
+
+
+def _toolchain() -> str:
+    from kb.validators.runtime import fingerprint
+
+    named = fingerprint.software()
+    return ", ".join(f"{name} {version}" for name, version in named.items()) + f", {platform.system()}"
+
+
+def _read_by_candidates() -> list[str]:
+    """Return the folders that a candidate may read, so that the outer process can see that the bundle is in none."""
+    from kb.validators.runtime import sandbox
+
+    return [str(path.resolve()) for path in sandbox.toolchain_paths()]
+
+
+def _answer(answers: TextIO, message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message, ensure_ascii=True, allow_nan=False) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()
