@@ -20,6 +20,7 @@ from kb.validators.runtime.compare import compare_output, result_tensor
 from kb.validators.runtime.contents import draw_arguments
 from kb.validators.runtime.plan import Case, Plan
 from kb.validators.runtime.reference import DTYPE_NAMES, plan_from, storage
+from kb.validators.runtime.supply import mixed
 
 
 class Arbiter:
@@ -62,8 +63,9 @@ class Arbiter:
         """
         workload = Workload(**message["workload"])
         if "seed" in message:
-            law = self.operator.laws[workload.law]
-            self.arguments = law(workload.axes, workload.dtype, generator(message["seed"]))
+            self.arguments = mixed(
+                self.operator, workload, seed=message["seed"], static_seed=message.get("static_seed")
+            )
             self._compute()
         rows = []
         for which, (raw, want) in enumerate(zip(message["outputs"], self.expected, strict=True)):

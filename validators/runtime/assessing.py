@@ -90,14 +90,19 @@ class ArbiterProcess:
                 found.append(one)
         return tuple(found)
 
-    def check(self, workload: Workload, found: Sequence[bytes], *, seed: int | None = None) -> list[Comparison]:
-        """Compare raw result bytes with what is expected of the last case, or of the arguments of ``seed``."""
+    def check(
+        self, workload: Workload, found: Sequence[bytes], *, seed: int | None = None, static_seed: int | None = None
+    ) -> list[Comparison]:
+        """Compare raw result bytes with what is expected of the last case, or of the arguments of ``seed``.
+
+        With ``static_seed``, the static arguments are those of that seed.
+        """
         offset, rows = 0, []
         for data in found:
             self.exchange.write(offset, data)
             rows.append({"offset": offset, "size_bytes": len(data)})
             offset = aligned(offset + len(data))
-        extra = {} if seed is None else {"seed": seed}
+        extra = {} if seed is None else {"seed": seed, "static_seed": static_seed}
         reply = self.ask(op="check", workload=_plain(workload), outputs=rows, **extra)
         return [Comparison(one["verdict"], one["max_normalised"], one["detail"]) for one in reply["comparisons"]]
 

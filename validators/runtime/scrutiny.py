@@ -1,0 +1,158 @@
+"""What came out of timed calls, looked at: every output against the baseline's, chosen ones against the reference.
+
+Both sides get the same contents, so every output of every timed call of the candidate has a counterpart that a trusted
+library computed. That comparison is coarse: it finds work that was left out or belongs to other contents. Chosen calls,
+and every call whose outputs are far from their counterparts, are compared with the float64 reference under the
+operator's error bound, which alone decides.
+"""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kb.validators.operators.spec import DTYPES, UNIT_ROUNDOFF, Operator, Workload
+from kb.validators.runtime import replies, report
+from kb.validators.runtime.assessing import ArbiterProcess
+from kb.validators.runtime.compare import Comparison, compare_call
+from kb.validators.runtime.supply import Drawn
+
+BUDGET_S = 20.0
+"""Time for comparisons with the reference in one session, beyond those that are always made."""
+
+Problem = tuple[str, str]
+"""Reason code and detail."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outputs of one call, as they were handed over."""
+
+    claims: tuple[replies.Claim, ...]
+    data: tuple[bytes, ...]
+
+
+def tensor_of(claim: replies.Claim, data: bytes) -> torch.Tensor:
+    """Return the tensor that bytes are, by dtype and shape of a claim that was checked."""
+    dtype = DTYPES[claim.dtype]
+    if not data:
+        return torch.empty(claim.shape, dtype=dtype)
+    return torch.frombuffer(bytearray(data), dtype=torch.uint8).view(dtype).reshape(claim.shape)
+
+
+def form_problem(operator: Operator, workload: Workload, found: Result, kind: str) -> Problem | None:
+    """Tell what is wrong with the form of a call's outputs: their number, type, dtype, device or size."""
+    if len(found.claims) != len(operator.outputs):
+        return "wrong_shape", f"{len(operator.outputs)} results were expected, got {len(found.claims)}"
+    for claim, buffer in zip(found.claims, operator.outputs, strict=True):
+        wanted = workload.dtype if buffer.dtype == "data" else buffer.dtype
+        if not claim.plain or not claim.is_tensor:
+            shown = report.escaped(claim.kind, 60)
+            return "lazy_result" if claim.is_tensor else "wrong_dtype", f"{buffer.name}: no plain tensor but {shown}"
+        if claim.device != kind or claim.dtype != wanted:
+            shown = report.escaped(f"{claim.dtype} on {claim.device}", 60)
+            return "wrong_dtype", f"{buffer.name}: expected {wanted} on {kind}, got {shown}"
+    for claim, data in zip(found.claims, found.data, strict=True):
+        size = DTYPES[claim.dtype].itemsize
+        for axis in claim.shape:
+            size *= axis
+        if size != len(data):
+            return "forged_protocol", "a result of the wrong size"
+    return None
+
+
+def alike(operator: Operator, workload: Workload, found: Result, counterpart: Result) -> bool:
+    """Tell whether two honest implementations could have computed both from equal contents; coarse."""
+    error = operator.error
+    operand = UNIT_ROUNDOFF[error.operand] if error.operand is not None else 0.0
+    for mine, theirs, a, b in zip(found.claims, counterpart.claims, found.data, counterpart.data, strict=True):
+        if (mine.shape, mine.dtype) != (theirs.shape, theirs.dtype):
+            return False
+        if a == b:
+            continue
+        one, other = tensor_of(mine, a), tensor_of(theirs, b)
+        if not one.is_floating_point():
+            return False
+        limit = 64 * UNIT_ROUNDOFF[error.accumulate] + 4 * max(operand, UNIT_ROUNDOFF.get(mine.dtype, 0.0))
+        if not _near(one.to(torch.float32), other.to(torch.float32), min(limit, 0.25)):
+            return False
+    return True
+
+
+def _near(one: torch.Tensor, other: torch.Tensor, limit: float) -> bool:
+    """Compare in the Frobenius norm, finite parts alone; the rest has to be equal."""
+    finite = torch.isfinite(one)
+    if not bool((finite == torch.isfinite(other)).all()):
+        return False
+    a, b = (torch.where(finite, part, 0).to(torch.float64) for part in (one, other))
+    return float((a - b).norm()) <= limit * float(b.norm()) + 1e-30
+
+
+class Scrutiny:
+    """The judge of timed calls of one workload."""
+
+    def __init__(
+        self, operator: Operator, workload: Workload, *, kind: str, arbiter: ArbiterProcess | None = None
+    ) -> None:
+        """Prepare.
+
+        Args:
+            operator: The trusted spec.
+            workload: Axes, dtype and law.
+            kind: ``cpu`` or ``cuda``.
+            arbiter: Computes on the device what is too large for here; None to compute in this process.
+        """
+        self.operator, self.workload, self.kind, self.arbiter = operator, workload, kind, arbiter
+        self.checked = 0
+        self._spent_s = 0.0
+
+    def problem(
+        self,
+        drawn: Sequence[Drawn],
+        found: Sequence[Result],
+        counterparts: Sequence[Result],
+        *,
+        chosen: Sequence[int],
+        always: Sequence[int],
+    ) -> Problem | None:
+        """Look at all outputs of one batch.
+
+        Args:
+            drawn: What each call was given.
+            found: What each call of the candidate returned.
+            counterparts: What each call of the baseline returned.
+            chosen: Calls to compare with the reference while there is time.
+            always: Calls to compare with it at any rate.
+
+        Returns:
+            The first reason to reject, with the call that it was found in; None if all is right.
+        """
+        for index, one in enumerate(found):
+            wrong = form_problem(self.operator, self.workload, one, self.kind)
+            if wrong is not None:
+                return wrong[0], f"{wrong[1]} (timed call {index})"
+        far = [i for i, one in enumerate(found) if not alike(self.operator, self.workload, one, counterparts[i])]
+        wanted = list(always) + far[:8]
+        if self._spent_s < BUDGET_S:
+            wanted += [one for one in chosen if one not in wanted]
+        for index in dict.fromkeys(wanted):
+            bad = self.exact(drawn[index], found[index])
+            if bad is not None:
+                return bad[0], f"{bad[1]} (timed call {index})"
+        return None
+
+    def exact(self, drawn: Drawn, found: Result) -> Problem | None:
+        """Compare one call with the float64 reference."""
+        began = time.monotonic()
+        comparisons = self._compared(drawn, found)
+        self._spent_s += time.monotonic() - began
+        self.checked += 1
+        bad = next((one for one in comparisons if one.verdict != "passed"), None)
+        return None if bad is None else (bad.verdict, bad.detail)
+
+    def _compared(self, drawn: Drawn, found: Result) -> Sequence[Comparison]:
+        if self.arbiter is not None:
+            return self.arbiter.check(self.workload, found.data, seed=drawn.seed, static_seed=drawn.static_seed)
+        actual = tuple(tensor_of(claim, data) for claim, data in zip(found.claims, found.data, strict=True))
+        return compare_call(self.operator, drawn.arguments, actual, dtype=self.workload.dtype, law=self.workload.law)

@@ -1,0 +1,356 @@
+"""One side of a comparison: a sandboxed worker that runs batches of calls, timed here from outside.
+
+The clock of this module is the first of three and cannot be forged: it starts before the mark that sets a batch off and
+stops when the worker's answer is seen, with the device idle on both sides. On a CPU the worker is stopped while new
+contents are written into the memory that its tensors look at, and goes on only once the clock runs: nothing can be
+computed ahead. On a GPU the worker itself uploads them, before the clock runs; the replaced slots (see ``clocks``) are
+what shows work ahead there.
+"""
+
+import math
+import os
+import secrets
+import select
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kb.validators.operators.spec import Operator, Workload
+from kb.validators.runtime import accelerator, building, processes, replies, sandbox
+from kb.validators.runtime.arena import Arena, aligned
+from kb.validators.runtime.clocks import DONE_AT, MARK_BYTES
+from kb.validators.runtime.layout import Layout
+from kb.validators.runtime.scrutiny import Result
+from kb.validators.runtime.verdicts import MILD, require
+from kb.validators.runtime.worker import JudgeError, Worker
+from kb.validators.runtime.workplace import Workplace
+
+ARENA_BYTES = {"cpu": 1 << 30, "cuda": 2 << 30}
+"""Shared memory of one side; only touched pages cost anything."""
+
+_MARKS_BYTES = 4096
+_LOAD_AT_ONCE, _HAND_AT_ONCE = 1024, 512
+"""Tensors and calls of one message: none may grow beyond what the protocol admits."""
+
+_SPINS = 256
+"""Looks at the shared memory between two looks at the channel."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What is asked of one batch."""
+
+    order: tuple[int, ...]
+    """Slot of each call."""
+    swaps: tuple[tuple[int, int, int], ...] = ()
+    """Position in the order, its slot, and the spare whose contents come into it before the call."""
+    launch: str = "eager"
+    sweep_bytes: int = 0
+    touch: bool = False
+
+
+@dataclass(frozen=True)
+class Clocked:
+    """Times of one batch, microseconds."""
+
+    wall_us: float
+    device_us: float | None
+    tail_us: float
+    """From the answer until the outputs of some calls were handed over."""
+    sweep_us: float | None
+    """How long the worker took to get ready, with a sweep in it; None where the judge sweeps itself."""
+
+
+class FailedError(Exception):
+    """The candidate failed in a timed batch; ``reason`` is a code of ``report.REASONS``."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail = reason, detail
+
+
+class Side:
+    """One worker with its shared memory."""
+
+    def __init__(
+        self,
+        source: bytes,
+        *,
+        place: Workplace,
+        device: str = accelerator.CPU,
+        memory_bytes: int = 4 << 30,
+        limit_s: float = 60.0,
+    ) -> None:
+        """Start the process; ``start`` waits for it.
+
+        Args:
+            source: A candidate's or a baseline's file.
+            place: Where the worker's folders go.
+            device: ``cpu`` or ``cuda:N``.
+            memory_bytes: Most resident memory.
+            limit_s: Longest time for one answer.
+        """
+        self.kind = device.partition(":")[0]
+        self.limit_s = limit_s
+        self.arena = Arena(ARENA_BYTES[self.kind])
+        self.worker = Worker(
+            source, place=place, arena=self.arena, limits=sandbox.limits_for(device, memory_bytes=memory_bytes),
+            triton=b"triton" in source, device=device,
+        )  # fmt: skip
+        self._layout = Layout((), slots=0, moving=(), shared=())
+        self._output_at = 0
+        self._output_bytes = 0
+        self._stopped: list[int] = []
+        self._junk = np.zeros(0, np.uint8)
+        self._tint = 0
+
+    def start(self, operator: Operator, workloads: Sequence[Workload], *, load_limit_s: float = 120.0) -> None:
+        """Wait for the sandbox, load the source, and have kernels built.
+
+        Raises:
+            FailedError: The source cannot be loaded or its first calls fail.
+            WorkerEndedError: The worker ended.
+            JudgeError: There is no sandbox here.
+        """
+        require(self.worker.wait_ready(limit_s=90))
+        if self.kind != accelerator.CPU:
+            building.open_step(self.worker)
+        failed = replies.failure(self.worker.ask({"op": "load"}, limit_s=load_limit_s))
+        if failed is not None:
+            raise FailedError("build_failed", failed)
+        if self.kind != accelerator.CPU:
+            failed = building.warm_up(self.worker, self.arena, operator, workloads, limit_s=load_limit_s)
+            self.worker.close_build(forgive=MILD)
+            if failed is not None:
+                raise FailedError("crashed", f"{failed} (while building)")
+
+    def end(self) -> None:
+        """End the worker and give its memory back."""
+        self.wake()
+        self.worker.end()
+        self.arena.close()
+
+    def rest(self) -> None:
+        """Stop all processes of the worker, and see to it that they stand still."""
+        pids = self.worker.pids()
+        self._stopped = pids[1:] or pids
+        processes.send_signal(self._stopped, signal.SIGSTOP)
+        deadline = time.monotonic() + 1.0
+        while time.monotonic() < deadline and not all(_still(pid) for pid in self._stopped):
+            pass
+
+    def wake(self) -> None:
+        """Let the worker's processes go on."""
+        processes.send_signal(self._stopped, signal.SIGCONT)
+        self._stopped = []
+
+    def lay(self, layout: Layout) -> None:
+        """Give every slot and every spare its place, and bring the arguments that do not change.
+
+        Raises:
+            JudgeError: They do not fit into the shared memory.
+        """
+        self.wake()
+        self._layout = layout
+        room = self.arena.size_bytes - _MARKS_BYTES
+        # On a GPU the arena is only passed through: half of it takes inputs, half outputs, whatever they add up to.
+        self._output_at = layout.size_bytes if self.kind == accelerator.CPU else room // 2
+        if self._output_at > room // 2:
+            raise JudgeError(f"the inputs need {layout.size_bytes >> 20} MiB", "time smaller workloads")
+        self._output_bytes = room - self._output_at
+        for message in layout.messages():
+            self._ask(message)
+        self._bring(layout.lasting())
+
+    def capture(self, batch: Batch) -> str | None:
+        """Have a graph made of the batch's calls; returns what the candidate raised, None if it went well."""
+        message = {"op": "capture", "order": list(batch.order), "swaps": [list(one) for one in batch.swaps]}
+        return replies.failure(self.worker.ask(message, limit_s=self.limit_s))
+
+    def time(self, contents: Sequence[Sequence[bytes]], batch: Batch, *, picks: Sequence[int]) -> Clocked:
+        """Run one batch on new contents.
+
+        Args:
+            contents: For every slot and spare the bytes of its moving tensors, in order.
+            batch: What to call.
+            picks: Calls whose outputs are asked for at once; ``outputs`` brings all.
+
+        Raises:
+            FailedError: A call raised, or the answer is none.
+            WorkerEndedError: The worker ended or was too slow.
+        """
+        cpu = self.kind == accelerator.CPU
+        self.wake()
+        moving = self._layout.moving
+        rows = [(k, i, data) for k, one in enumerate(contents) for i, data in zip(moving, one, strict=True)]
+        if not cpu:
+            self._bring(rows)
+        mark = secrets.token_bytes(MARK_BYTES)
+        place = self.arena.size_bytes - _MARKS_BYTES
+        self.arena.write(place, bytes(_MARKS_BYTES))
+        began = time.perf_counter()
+        ticket = self._arm(batch, place, mark)
+        ready_us = (time.perf_counter() - began) * 1e6
+        if cpu:
+            self.rest()
+            self._bring(rows)
+            self._sweep(batch.sweep_bytes)
+        self.worker.calm(self.limit_s)
+        wall_us = self._run(place, mark, patient=cpu)
+        reply = self.worker.collect(ticket, limit_s=self.limit_s)
+        self.worker.calm(0)
+        failed = replies.failure(reply)
+        if failed is not None:
+            raise FailedError("crashed", f"{failed} (in a timed batch)")
+        began = time.perf_counter()
+        if picks:
+            self._ask({"op": "outputs_of", "calls": list(picks), "offset": self._output_at})
+        tail_us = (time.perf_counter() - began) * 1e6
+        return Clocked(wall_us, _number(reply.get("device_us")), tail_us, None if cpu else ready_us)
+
+    def _arm(self, batch: Batch, place: int, mark: bytes) -> str:
+        message = {
+            "op": "batch", "order": list(batch.order), "swaps": [list(one) for one in batch.swaps],
+            "launch": batch.launch, "sweep": batch.sweep_bytes, "touch": batch.touch, "go": place, "mark": mark.hex(),
+        }  # fmt: skip
+        ticket = self.worker.post(message, limit_s=self.limit_s)
+        reply = self.worker.collect(ticket, limit_s=self.limit_s)
+        failed = replies.failure(reply)
+        if failed is not None:
+            raise FailedError("crashed", f"{failed} (before a timed batch)")
+        if reply.get("armed") is not True:
+            raise FailedError("forged_protocol", "an answer to a batch that was not set off")
+        return ticket
+
+    def _run(self, place: int, mark: bytes, *, patient: bool) -> float:
+        """Set the batch off and wait for its end; returns microseconds by this clock."""
+        memory, channel, pids = self.arena.memory, self.worker.channel, self._stopped
+        end = place + DONE_AT
+        deadline = time.monotonic() + self.limit_s
+        began = time.perf_counter()
+        memory[place : place + MARK_BYTES] = mark
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+        if patient:
+            # The worker needs the processor: wait for its answer on the channel, which follows its mark.
+            select.select([channel], [], [], self.limit_s)
+            ended = time.perf_counter()
+        else:
+            spins = 0
+            while memory[end : end + MARK_BYTES] != mark:
+                spins += 1
+                if spins % _SPINS == 0 and (select.select([channel], [], [], 0)[0] or time.monotonic() > deadline):
+                    break
+            ended = time.perf_counter()
+        self._stopped = []
+        return (ended - began) * 1e6
+
+    def _sweep(self, size: int) -> None:
+        """Write so many bytes, which drives everything else out of the cache that all cores share."""
+        if size and self._junk.size != size:
+            self._junk = np.zeros(size, np.uint8)
+        self._tint = (self._tint + 1) % 256
+        self._junk[:size].fill(self._tint)
+
+    def _bring(self, rows: Sequence[tuple[int, int, bytes]]) -> None:
+        """Bring contents to where they belong: (slot, argument, bytes)."""
+        if self.kind == accelerator.CPU:
+            for number, index, data in rows:
+                self.arena.write(self._layout.places[number][index].offset, data)
+            return
+        waiting: list[dict[str, Any]] = []
+        offset = 0
+        for number, index, data in rows:
+            if waiting and (offset + len(data) > self._output_at or len(waiting) >= _LOAD_AT_ONCE):
+                self._ask({"op": "reload", "arguments": waiting})
+                waiting, offset = [], 0
+            given = self._layout.given(number, index)
+            given["tensor"]["offset"] = offset
+            self.arena.write(offset, data)
+            waiting.append(given)
+            offset = aligned(offset + len(data))
+        if waiting:
+            self._ask({"op": "reload", "arguments": waiting})
+
+    def outputs(self, calls: int) -> list[Result]:
+        """Return what every call of the last batch returned.
+
+        Raises:
+            FailedError: The answer has another form.
+        """
+        found: list[Result] = []
+        at_once = 1
+        while len(found) < calls:
+            wanted = list(range(len(found), min(len(found) + at_once, calls)))
+            found += self._handed(self._ask({"op": "outputs_of", "calls": wanted, "offset": self._output_at}), wanted)
+            size = sum(aligned(len(one)) for one in found[0].data)
+            at_once = max(1, min(_HAND_AT_ONCE, self._output_bytes // max(size, 1)))
+        return found
+
+    def _handed(self, reply: dict[str, Any], wanted: Sequence[int]) -> list[Result]:
+        raw = reply.get("calls")
+        if not isinstance(raw, list) or len(raw) != len(wanted):
+            raise FailedError("forged_protocol", "other calls than were asked for")
+        found = []
+        try:
+            for one in raw:
+                claims = tuple(replies.claims({"outputs": one}))
+                found.append(Result(claims, tuple(self.arena.read(c.offset, c.size_bytes) for c in claims)))
+        except (replies.ForgedReplyError, ValueError) as error:
+            raise FailedError("forged_protocol", str(error)) from error
+        return found
+
+    def inputs_intact(self, contents: Sequence[Sequence[bytes]], numbers: Sequence[int]) -> bool:
+        """Tell whether the moving arguments of some slots are still what was brought.
+
+        Args:
+            contents: As for ``time``.
+            numbers: Slots whose contents were not replaced.
+        """
+        for number in numbers:
+            asked, offset = [], 0
+            for index in self._layout.moving:
+                given = self._layout.given(number, index)
+                if self.kind != accelerator.CPU:
+                    given["tensor"]["offset"] = offset
+                    offset = aligned(offset + given["tensor"]["size_bytes"])
+                asked.append(given)
+            self._ask({"op": "inputs", "arguments": asked})
+            for given, data in zip(asked, contents[number], strict=True):
+                if self.arena.read(given["tensor"]["offset"], len(data)) != data:
+                    return False
+        return True
+
+    def changed(self) -> list[str]:
+        """Name what the worker says changed of its process-wide state."""
+        try:
+            return replies.names(self._ask({"op": "state"}), "changed")
+        except replies.ForgedReplyError as error:
+            raise FailedError("forged_protocol", str(error)) from error
+
+    def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
+        reply = self.worker.ask(message, limit_s=self.limit_s)
+        failed = replies.failure(reply)
+        if failed is not None:
+            raise FailedError("crashed", failed)
+        return reply
+
+
+def _still(pid: int) -> bool:
+    """Tell whether a process stands still, or is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "TtZX"
+    except (OSError, IndexError):
+        return True
+
+
+def _number(raw: object) -> float | None:
+    """Return a worker's own reading, or None where it is no time at all."""
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not math.isfinite(raw) or not 0 <= raw < 1e12:
+        return None
+    return float(raw)

@@ -1,0 +1,182 @@
+"""Contents of timed batches: drawn by the operator's law in the judge's process, new for every batch.
+
+Arguments that are static by contract (weights) are drawn once for each slot; all others are drawn again for every
+batch, so that no call of any batch has contents that an earlier one had. Only where drawing costs too much, as with the
+weights of many experts, which are drawn along and thrown away, the contents of others come back, and then never to the
+weights that they were with.
+"""
+
+import math
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import torch
+
+from kb.validators.operators.spec import Arguments, Buffer, Operator, Workload, generator
+
+BUDGET_S = 20.0
+"""Time for drawing in one session beyond which contents come back to other weights."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The arguments of one call."""
+
+    seed: int
+    static_seed: int | None
+    arguments: Arguments
+
+
+class ShapesVaryError(Exception):
+    """Two draws of one workload differ in shape, so that they cannot lie at one place."""
+
+
+def mixed(operator: Operator, workload: Workload, *, seed: int, static_seed: int | None) -> Arguments:
+    """Draw the arguments of one call.
+
+    Args:
+        operator: The trusted spec.
+        workload: Axes, dtype and law.
+        seed: Of everything that changes from call to call.
+        static_seed: Of the arguments that the operator declares static; None for ``seed``.
+    """
+    law = operator.laws[workload.law]
+    made = law(workload.axes, workload.dtype, generator(seed))
+    if static_seed is None:
+        return made
+    return _joined(operator, made, law(workload.axes, workload.dtype, generator(static_seed)))
+
+
+def _joined(operator: Operator, made: Arguments, static: Arguments) -> Arguments:
+    chosen = static_indices(operator)
+    return tuple(static[i] if i in chosen else one for i, one in enumerate(made))
+
+
+def static_indices(operator: Operator) -> frozenset[int]:
+    """Return the positions of the arguments whose contents may stay equal between calls."""
+    return frozenset(i for i, one in enumerate(operator.inputs) if isinstance(one, Buffer) and one.static)
+
+
+def same_form(one: Arguments, other: Arguments) -> bool:
+    """Tell whether two sets of arguments can lie at the same places: equal shapes, dtypes, strides and numbers."""
+    if len(one) != len(other):
+        return False
+    for a, b in zip(one, other, strict=True):
+        if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+            if (a.shape, a.dtype, a.stride()) != (b.shape, b.dtype, b.stride()):
+                return False
+        elif a != b:
+            return False
+    return True
+
+
+class Supply:
+    """Draws for one workload."""
+
+    def __init__(self, operator: Operator, workload: Workload, *, shared: bool) -> None:
+        """Prepare.
+
+        Args:
+            operator: The trusted spec.
+            workload: Axes, dtype and law.
+            shared: One set of static arguments for all slots, as in the warm regime.
+        """
+        self.operator, self.workload, self.shared = operator, workload, shared
+        first = self._draw(secrets.randbits(62), None)
+        static = static_indices(operator)
+        self.static = tuple(i for i in sorted(static) if i < len(first) and isinstance(first[i], torch.Tensor))
+        """Positions of static tensors."""
+        self.moving = tuple(i for i, one in enumerate(first) if isinstance(one, torch.Tensor) and i not in static)
+        """Positions of tensors with new contents in every batch."""
+        self.example = first
+        self._weights: list[tuple[int, Arguments]] = []
+        self._pool: list[tuple[int, Arguments]] = []
+        self._turn = 0
+        self._threads = max(1, min(8, os.cpu_count() or 1))
+
+    @property
+    def moving_bytes(self) -> int:
+        """Bytes of one slot that change."""
+        return sum(_size(self.example[i]) for i in self.moving)
+
+    @property
+    def static_bytes(self) -> int:
+        """Bytes of one slot that stay."""
+        return sum(_size(self.example[i]) for i in self.static)
+
+    def begin(self, slots: int, spares: int, batches: int) -> list[Drawn]:
+        """Draw the static arguments of so many slots, and first contents for slots and spares.
+
+        Args:
+            slots: Number of slots.
+            spares: Sets of contents that come in place of a slot's.
+            batches: How many batches will be asked for; decides whether contents have to come back.
+
+        Returns:
+            ``slots + spares`` sets; those of the spares have no static part of their own.
+
+        Raises:
+            ShapesVaryError: Draws of this workload differ in shape.
+        """
+        began = time.monotonic()
+        count = (1 if self.shared else slots) if self.static else 0
+        seeds = [secrets.randbits(62) for _ in range(count + slots + spares)]
+        made = self._many(seeds)
+        if not all(same_form(one, self.example) for one in made):
+            raise ShapesVaryError
+        self._weights = list(zip(seeds[:count], made[:count], strict=True))
+        first = list(zip(seeds[count:], made[count:], strict=True))
+        cost = (time.monotonic() - began) / max(len(seeds), 1) * (slots + spares) * batches
+        self._pool = self._coming_back(first, slots, cost) if self.static and cost > BUDGET_S else []
+        self._turn = 1
+        return self._fitted(first, slots)
+
+    def _coming_back(self, first: list[tuple[int, Arguments]], slots: int, cost: float) -> list[tuple[int, Arguments]]:
+        """Return a pool whose size shares no factor with the number of slots: pairs repeat as late as they can."""
+        size = max(len(first), int(len(first) * BUDGET_S / cost))
+        while math.gcd(size, slots) != 1:
+            size += 1
+        seeds = [secrets.randbits(62) for _ in range(size - len(first))]
+        return first + list(zip(seeds, self._many(seeds), strict=True))
+
+    def following(self, slots: int, spares: int) -> list[Drawn]:
+        """Return the contents of one batch: of its slots, then of its spares."""
+        count = slots + spares
+        if self._pool:
+            at = [(self._turn * slots + k) % len(self._pool) for k in range(count)]
+            self._turn += 1
+            return self._fitted([self._pool[i] for i in at], slots)
+        seeds = [secrets.randbits(62) for _ in range(count)]
+        return self._fitted(list(zip(seeds, self._many(seeds), strict=True)), slots)
+
+    def with_weights_of(self, spare: Drawn, slot: int) -> Drawn:
+        """Return a spare's contents together with the static arguments of the slot into which they are put."""
+        seed, weights = self._of_slot(slot)
+        arguments = spare.arguments if weights is None else _joined(self.operator, spare.arguments, weights)
+        return Drawn(spare.seed, seed, arguments)
+
+    def _of_slot(self, slot: int) -> tuple[int | None, Arguments | None]:
+        if not self._weights:
+            return None, None
+        return self._weights[0 if self.shared else slot]
+
+    def _fitted(self, found: Sequence[tuple[int, Arguments]], slots: int) -> list[Drawn]:
+        made = [Drawn(seed, None, arguments) for seed, arguments in found]
+        return [self.with_weights_of(one, k) for k, one in enumerate(made[:slots])] + made[slots:]
+
+    def _many(self, seeds: Sequence[int]) -> list[Arguments]:
+        if len(seeds) < 2 or self._threads < 2 or self.moving_bytes + self.static_bytes < 1 << 16:
+            return [self._draw(seed, None) for seed in seeds]
+        with ThreadPoolExecutor(self._threads) as pool:
+            return list(pool.map(lambda seed: self._draw(seed, None), seeds))
+
+    def _draw(self, seed: int, static_seed: int | None) -> Arguments:
+        return mixed(self.operator, self.workload, seed=seed, static_seed=static_seed)
+
+
+def _size(one: object) -> int:
+    return one.numel() * one.itemsize if isinstance(one, torch.Tensor) else 0
