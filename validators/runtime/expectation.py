@@ -99,6 +99,9 @@ class ReferenceWorker:
                 "kb.validators.runtime.reference", operator, str(folder), given=given,
                 launch=Launch((), write_end, toolchain_environment(), folder),
             )  # fmt: skip
+        except JudgeError:
+            self._plan.close()
+            raise
         finally:
             os.close(given)
             os.close(write_end)

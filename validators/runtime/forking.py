@@ -127,6 +127,13 @@ class _Nursery:
             self.end()
             raise NurseryError(f"no worker could be started: {error}; {self._output.text()[-600:].strip()}") from error
 
+    def _last_words(self) -> str:
+        """Return the end of what the nursery printed; all of it, if it has ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1)
+            self._output.close()
+        return self._output.text()[-600:].strip()
+
     def end(self) -> None:
         """Hang up, upon which the nursery ends its workers and itself."""
         self._control.close()
@@ -152,6 +159,8 @@ class _Nurseries:
         with self._lock:
             held = self._held.get(key)
             if held is None or not held.alive():
+                if held is not None:
+                    held.end()
                 if not self._held:
                     atexit.register(self.end)
                 held = self._held[key] = _Nursery(command, environment)

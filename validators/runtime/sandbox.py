@@ -235,6 +235,7 @@ def _become_first(library: ctypes.CDLL) -> None:
     if child == 0:
         library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         return
+    library.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)  # entering a user namespace has cleared it
     for descriptor in range(3, 64):
         with contextlib.suppress(OSError):
             os.close(descriptor)
