@@ -3,7 +3,9 @@
 import hashlib
 import os
 import platform
+import re
 import sys
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,25 +16,42 @@ JUDGE_REVISION = 1
 REVISIONS = {1: "values"}
 """Revision to class: ``neutral`` (nothing goes stale), ``timing``, ``values`` (everything does)."""
 
+_IMPORT = re.compile(r"^from kb\.validators\.operators(?:\.(\w+))? import (\([^)]*\)|[^\n]*)", re.MULTILINE)
+
 _PACKAGES = ("torch", "triton", "numpy")
 
 
 def runtime_sha256() -> str:
-    """Return the digest of the judge's own files, for audit."""
-    return _digest(sorted(Path(__file__).parent.glob("*.py")))
+    """Return the digest of the judge's own files, for audit and for the pin of its revision."""
+    return digest_of(Path(__file__).parent, Path(__file__).parent.rglob("*.py"))
 
 
 def operator_sha256(name: str) -> str:
-    """Return the digest of what an operator means: its spec, the types of specs, and the low-bit formats."""
+    """Return the digest of what an operator means: its spec and all files of the folder that it is built from."""
     folder = Path(__file__).parents[1] / "operators"
-    return _digest([folder / "formats.py", folder / f"{name}.py", folder / "spec.py"])
+    found: set[str] = set()
+    todo = {name, "spec", "formats"}
+    while todo:
+        one = todo.pop()
+        found.add(one)
+        todo |= _needed(folder / f"{one}.py") - found
+    return digest_of(folder, (folder / f"{one}.py" for one in found))
 
 
-def _digest(files: list[Path]) -> str:
+def _needed(file: Path) -> set[str]:
+    """Name the files of the same folder that a file imports."""
+    needed = set()
+    for module, names in _IMPORT.findall(file.read_text(encoding="utf-8")):
+        needed |= {module} if module else set(re.findall(r"(\w+)(?:\s+as\s+\w+)?\s*(?:,|$)", names.strip("()\n ")))
+    return {one for one in needed if (file.parent / f"{one}.py").is_file()}
+
+
+def digest_of(folder: Path, files: Iterable[Path]) -> str:
+    """Return one digest of some files, their names below ``folder`` included."""
     state = hashlib.sha256()
-    for file in files:
+    for name, file in sorted((one.relative_to(folder).as_posix(), one) for one in files):
         body = file.read_bytes()
-        state.update(f"{file.name}\0{len(body)}\0".encode())
+        state.update(f"{name}\0{len(body)}\0".encode())
         state.update(body)
     return state.hexdigest()
 
