@@ -21,6 +21,13 @@ from functools import partial
 from typing import Any
 
 
+_PRECISION = (
+    "allow_tf32", "fp32_precision", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction",
+    "allow_fp16_accumulation", "benchmark", "deterministic", "enabled",
+)  # fmt: skip
+"""Settings of a backend by which its numbers change."""
+
+
 def snapshot() -> dict[str, str]:
     """Return every watched setting and the identity of every function of the host, as text."""
     import torch
@@ -41,13 +48,13 @@ def snapshot() -> dict[str, str]:
         "meta_path": lambda: [type(one).__name__ for one in sys.meta_path],
         "path": lambda: hash(tuple(sys.path)),
     }
-    for backend in ("cuda.matmul", "cudnn", "mkldnn"):
+    for backend in ("fp32", "cuda", "cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn", "mkldnn"):
         module: Any = torch.backends
-        for part in backend.split("."):
-            module = getattr(module, part)
-        for name in ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction"):
-            if hasattr(module, name):
-                flags[f"{backend}.{name}"] = partial(getattr, module, name)
+        for part in backend.split(".") if backend != "fp32" else ():
+            module = getattr(module, part, None)
+        for name in _PRECISION:
+            # Not hasattr: a setting that cannot be read before a candidate came may be readable afterwards.
+            flags[f"{backend}.{name}"] = partial(getattr, module, name, None)
     found = {name: _text(read) for name, read in flags.items()}
     for owner in _watched():
         space = getattr(owner, "__name__", str(owner))

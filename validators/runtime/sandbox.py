@@ -107,7 +107,8 @@ def compilers() -> list[Path]:
     loaders = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/sbin/ldconfig.real"]
     found += [Path(one) for one in (*folders, *loaders)]
     for site in {Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")}:
-        found += [*site.glob("triton/backends/*/bin"), *site.glob("nvidia/*/bin"), *site.glob("nvidia/*/nvvm/bin")]
+        found += [*site.glob("triton/backends/*/bin"), *site.glob("torch/bin/ptxas*")]
+        found += [*site.glob("nvidia/*/bin"), *site.glob("nvidia/*/nvvm/bin")]
     return [one.resolve() for one in found if one.exists()]
 
 

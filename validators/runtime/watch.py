@@ -18,8 +18,8 @@ _CONTINUE = 1
 STARTS = frozenset({"fork", "vfork", "execve", "execveat"})
 """What makes a process or turns it into another."""
 
-OPENING = frozenset({"socket", "connect"})
-"""What the driver of a GPU does when it starts: it looks for a daemon, and fails if it may not look."""
+OPENING = frozenset({"socket", "connect", "bind", "listen"})
+"""What the driver of a GPU does when it starts: it looks for a daemon, and gives up (error 304) if it may not look."""
 
 BUILD = STARTS | {"chmod", "fchmod", "fchmodat", "fchmodat2", "utimensat", "utime", "utimes", "prlimit64"}
 """What starting a compiler takes, and what compilers do to the files and limits of their own."""

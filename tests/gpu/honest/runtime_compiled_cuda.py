@@ -14,9 +14,9 @@ __device__ float wide(__nv_bfloat16 v) { return __bfloat162float(v); }
 __device__ void narrow(float* to, float v) { *to = v; }
 __device__ void narrow(__half* to, float v) { *to = __float2half(v); }
 __device__ void narrow(__nv_bfloat16* to, float v) { *to = __float2bfloat16(v); }
-extern "C" __global__ void NAME(const TYPE* x, const TYPE* weight, TYPE* y, int hidden, long long stride, float eps) {
+extern "C" __global__ void NAME(const TYPE* x, const TYPE* weight, TYPE* y, int hidden, int stride, double eps) {
     __shared__ float partial[256];
-    const TYPE* row = x + blockIdx.x * stride;
+    const TYPE* row = x + (long long)blockIdx.x * stride;
     float sum = 0.f;
     for (int i = threadIdx.x; i < hidden; i += 256) { float v = wide(row[i]); sum += v * v; }
     partial[threadIdx.x] = sum;
@@ -25,7 +25,7 @@ extern "C" __global__ void NAME(const TYPE* x, const TYPE* weight, TYPE* y, int 
         if (threadIdx.x < half) partial[threadIdx.x] += partial[threadIdx.x + half];
     }
     __syncthreads();
-    float scale = rsqrtf(partial[0] / hidden + eps);
+    float scale = rsqrtf(partial[0] / hidden + (float)eps);
     for (int i = threadIdx.x; i < hidden; i += 256)
         narrow(y + (long long)blockIdx.x * hidden + i, wide(row[i]) * scale * wide(weight[i]));
 }
