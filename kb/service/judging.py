@@ -81,8 +81,10 @@ def _judge(
     **options: Any,  # noqa: ANN401 - fields of Options
 ) -> "Report":
     try:
+        from kb.validators.runtime.worker import JudgeError, prepare
+
+        prepare()  # the workers' torch is imported while the judge's own is
         from kb.validators.runtime.judge import Options, judge
-        from kb.validators.runtime.worker import JudgeError
     except ImportError as error:
         raise ValidatorError(f"the judge needs torch and numpy: {error}", hint=_NO_TORCH) from error
     try:
