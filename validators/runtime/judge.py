@@ -26,6 +26,7 @@ from kb.validators.runtime import (
     replies,
     report,
     sandbox,
+    sanitizer,
     watch,
 )
 from kb.validators.runtime.allocation import judging
@@ -191,6 +192,8 @@ class _Judgement:
                 self._replay(expectation)
             else:
                 self.ghosts = {"reached": {}, "tested": [], "idle_kernels": [], "hiding": []}
+        if self.options.sanitizers and self.gpu and not self.verdict.reasons and expectation is not None:
+            self._sanitize(expectation)
         self._decide_on_source()
         return self._report(layers)
 
@@ -302,6 +305,25 @@ class _Judgement:
         for name in self.ghosts.get("hiding", ()):
             self.verdict.reject("fallback_hides_kernel", report.escaped(name, 80))
         self.seconds["ghosts"] = time.monotonic() - began
+
+    def _sanitize(self, expectation: Expectation) -> None:
+        """Look for bad accesses with compute-sanitizer; a race or an unwritten read may be the tool's own mistake."""
+        if self.plan is None:
+            return
+        self.say("compute-sanitizer")
+        began = time.monotonic()
+        small = self.plan.only(frozenset(range(len(self.workloads))) - self.large)
+        self.sanitizer = sanitizer.check(
+            self.source, small,
+            lambda worker, arena: Conversation(worker, arena, self.operator, small, expectation, limit_s=120),
+            tools=self.options.sanitizers, place=self.place, limits=self.limits, triton=self.triton,
+            device=self.options.device,
+        )  # fmt: skip
+        for tool, facts in self.sanitizer.items():
+            if facts.get("errors"):
+                say = self.verdict.reject if tool == "memcheck" else self.verdict.doubt
+                say("bad_memory_access", f"{tool}: {facts['errors']} errors; {'; '.join(facts['first'][:2])}")
+        self.seconds["sanitizer"] = time.monotonic() - began
 
     def _decide_on_source(self) -> None:
         self.found = findings.scan(self.source[:SOURCE_BYTES])

@@ -135,6 +135,7 @@ def enter(
     channel: socket.socket,
     device: str = "cpu",
     meet: Callable[[], None] | None = None,
+    alone: bool = True,
 ) -> Layers:
     """Put this process into the sandbox; returns in the process that is inside.
 
@@ -147,6 +148,8 @@ def enter(
             judge then allows and forbids through the listener.
         meet: Called right before the system calls are sealed, to open connections in the network namespace that this
             process is in already; None for a worker that has no one to meet, and so no network at all.
+        alone: False for a worker that a tool watches from outside: it keeps its namespaces and its uid, without
+            capabilities.
 
     Returns:
         The layers, not yet verified.
@@ -161,12 +164,20 @@ def enter(
         os.setsid()
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    uid = secrets.choice(_UIDS) if os.geteuid() == 0 else 0
-    _namespaces(library, layers, network=meet is None)
+    uid = secrets.choice(_UIDS) if os.geteuid() == 0 and alone else 0
+    if alone:
+        _namespaces(library, layers, network=meet is None)
+    else:
+        layers.note("namespaces", "absent: a tool watches this worker from outside")
     if layers.active.get("mount") == "own namespace":
         _mounts(library, layers, write, uid=uid, limits=limits, loadable=device != "cpu")
     layers.active.setdefault("cache", "absent: bounded from outside only")
-    _drop_privileges(library, layers, [*write, *read], uid)
+    if alone:
+        _drop_privileges(library, layers, [*write, *read], uid)
+    else:
+        _bound_capabilities(library)
+        _drop_capabilities(library, keep=0)
+        layers.note("uid", f"kept ({os.getuid()}), without capabilities")
     _limit(limits, layers)
     more_read, more_write = ([], []) if device == "cpu" else gpu_paths()
     version = landlock.restrict(

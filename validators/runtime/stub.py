@@ -24,7 +24,8 @@ def main() -> None:
     """Enter the sandbox, prove it, then serve the judge until it hangs up."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     memory = mmap.mmap(int(sys.argv[2]), 0)
-    for descriptor in range(3, 256):
+    alone = len(sys.argv) < 4
+    for descriptor in range(3, 256) if alone else ():
         if descriptor != channel.fileno():
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -32,12 +33,15 @@ def main() -> None:
     os.chdir(order["folder"])
     _preload(triton=order["triton"])
     limits = sandbox.Limits(**order["limits"])
+    # A tool that watches this process has to be reached when the device is opened, which is therefore done before.
+    early = None if alone else devices.open_device(order["device"], memory)
     layers = sandbox.enter(
         write=[Path(order["cache"])],
         read=[Path(order["folder"])],
         limits=limits,
         channel=channel,
         device=order["device"],
+        alone=alone,
     )
     breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
     # The judge's own modules leave the table, so that a candidate does not meet them by accident.
@@ -45,11 +49,11 @@ def main() -> None:
         del sys.modules[name]
     wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
     file, function = Path(order["folder"]) / order["file"], order["function"]
-    device = _open_device(channel, order["device"], memory)
+    device = _open_device(channel, order["device"], memory, early)
     serve(channel, Session(memory, device), _handlers(file, function, channel))
 
 
-def _open_device(channel: socket.socket, kind: str, memory: mmap.mmap) -> devices.Device:
+def _open_device(channel: socket.socket, kind: str, memory: mmap.mmap, early: devices.Device | None) -> devices.Device:
     """Open the device; a GPU only when the judge says so, because its driver does what is refused later.
 
     No context outlives a fork, so this is done in here. The judge names the moment by a message of its own.
@@ -57,7 +61,7 @@ def _open_device(channel: socket.socket, kind: str, memory: mmap.mmap) -> device
     if kind == "cpu":
         return devices.open_device(kind, memory)
     message = wire.receive(channel, limit_s=120)
-    device = devices.open_device(kind, memory)
+    device = early or devices.open_device(kind, memory)
     wire.send(channel, {"opened": True, "ticket": message["ticket"]})
     return device
 

@@ -401,6 +401,11 @@ class Worker:
         pids = self.pids()
         processes.send_signal(pids[1:] or pids, signal.SIGKILL)
 
+    def wait(self, *, limit_s: float) -> None:
+        """Give a worker that was told goodbye the time to end by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=limit_s)
+
     def end(self) -> None:
         """End the worker and all that it started; may be called again."""
         self._done.set()
