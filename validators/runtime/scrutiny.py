@@ -8,7 +8,7 @@ operator's error bound, which alone decides.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -21,8 +21,16 @@ from kb.validators.runtime.supply import Drawn
 BUDGET_S = 20.0
 """Time for comparisons with the reference in one session, beyond those that are always made."""
 
-Problem = tuple[str, str]
-"""Reason code and detail."""
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a timed call is not accepted."""
+
+    reason: str
+    detail: str
+    call: int = 0
+    values: bool = False
+    """Whether it comes from comparing values; else the form of the result is at fault."""
 
 
 @dataclass(frozen=True)
@@ -44,21 +52,22 @@ def tensor_of(claim: replies.Claim, data: bytes) -> torch.Tensor:
 def form_problem(operator: Operator, workload: Workload, found: Result, kind: str) -> Problem | None:
     """Tell what is wrong with the form of a call's outputs: their number, type, dtype, device or size."""
     if len(found.claims) != len(operator.outputs):
-        return "wrong_shape", f"{len(operator.outputs)} results were expected, got {len(found.claims)}"
+        return Problem("wrong_shape", f"{len(operator.outputs)} results were expected, got {len(found.claims)}")
     for claim, buffer in zip(found.claims, operator.outputs, strict=True):
         wanted = workload.dtype if buffer.dtype == "data" else buffer.dtype
         if not claim.plain or not claim.is_tensor:
             shown = report.escaped(claim.kind, 60)
-            return "lazy_result" if claim.is_tensor else "wrong_dtype", f"{buffer.name}: no plain tensor but {shown}"
+            code = "lazy_result" if claim.is_tensor else "wrong_dtype"
+            return Problem(code, f"{buffer.name}: no plain tensor but {shown}")
         if claim.device != kind or claim.dtype != wanted:
             shown = report.escaped(f"{claim.dtype} on {claim.device}", 60)
-            return "wrong_dtype", f"{buffer.name}: expected {wanted} on {kind}, got {shown}"
+            return Problem("wrong_dtype", f"{buffer.name}: expected {wanted} on {kind}, got {shown}")
     for claim, data in zip(found.claims, found.data, strict=True):
         size = DTYPES[claim.dtype].itemsize
         for axis in claim.shape:
             size *= axis
         if size != len(data):
-            return "forged_protocol", "a result of the wrong size"
+            return Problem("forged_protocol", "a result of the wrong size")
     return None
 
 
@@ -131,7 +140,7 @@ class Scrutiny:
         for index, one in enumerate(found):
             wrong = form_problem(self.operator, self.workload, one, self.kind)
             if wrong is not None:
-                return wrong[0], f"{wrong[1]} (timed call {index})"
+                return replace(wrong, call=index)
         far = [i for i, one in enumerate(found) if not alike(self.operator, self.workload, one, counterparts[i])]
         wanted = list(always) + far[:8]
         if self._spent_s < BUDGET_S:
@@ -139,7 +148,7 @@ class Scrutiny:
         for index in dict.fromkeys(wanted):
             bad = self.exact(drawn[index], found[index])
             if bad is not None:
-                return bad[0], f"{bad[1]} (timed call {index})"
+                return replace(bad, call=index)
         return None
 
     def exact(self, drawn: Drawn, found: Result) -> Problem | None:
@@ -149,7 +158,7 @@ class Scrutiny:
         self._spent_s += time.monotonic() - began
         self.checked += 1
         bad = next((one for one in comparisons if one.verdict != "passed"), None)
-        return None if bad is None else (bad.verdict, bad.detail)
+        return None if bad is None else Problem(bad.verdict, bad.detail, values=True)
 
     def _compared(self, drawn: Drawn, found: Result) -> Sequence[Comparison]:
         if self.arbiter is not None:

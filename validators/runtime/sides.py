@@ -169,6 +169,7 @@ class Side:
 
     def capture(self, batch: Batch) -> str | None:
         """Have a graph made of the batch's calls; returns what the candidate raised, None if it went well."""
+        self.wake()
         message = {"op": "capture", "order": list(batch.order), "swaps": [list(one) for one in batch.swaps]}
         return replies.failure(self.worker.ask(message, limit_s=self.limit_s))
 
@@ -328,6 +329,7 @@ class Side:
 
     def changed(self) -> list[str]:
         """Name what the worker says changed of its process-wide state."""
+        self.wake()
         try:
             return replies.names(self._ask({"op": "state"}), "changed")
         except replies.ForgedReplyError as error:

@@ -138,6 +138,16 @@ def recompute(samples: Sample) -> list[dict[str, Any]]:
     return [_timing(one, str(samples["device"])) for one in samples["results"]]
 
 
+def sha256(data: bytes) -> str:
+    """Return the digest of bytes, hexadecimal."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def written(samples: Sample) -> bytes:
+    """Return the bytes of the side file: sorted keys, no blanks, a final newline; a record names their sha256."""
+    return (json.dumps(samples, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n").encode("ascii")
+
+
 def _timing(raw: Sample, kind: str) -> dict[str, Any]:
     seed = _seed(raw)
     blocks = raw["blocks"]

@@ -1,0 +1,345 @@
+"""Honest timing of one candidate: the public call, and the rounds that it consists of.
+
+Order: measure the machine's peaks; try the baselines out alone, which fixes the number of calls and picks the strongest
+one for each workload and regime; only then start the candidate; run the sessions; run those that show a difference
+again, in fresh processes, and let the second result replace the first. Everything that was measured goes into the
+samples, from which ``statistics.recompute`` gets every figure of the result.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kb.validators.operators.spec import Operator, Workload
+from kb.validators.runtime import accelerator, assessing, building, peaks, report, statistics
+from kb.validators.runtime.floors import floor_of
+from kb.validators.runtime.pairing import BASELINE, NotCapturableError, Regime, Session
+from kb.validators.runtime.shaping import Effort, Trial, try_out
+from kb.validators.runtime.sides import FailedError, Side
+from kb.validators.runtime.supply import ShapesVaryError
+from kb.validators.runtime.telemetry import Telemetry
+from kb.validators.runtime.verdicts import Verdict
+from kb.validators.runtime.worker import JudgeError, WorkerEndedError
+from kb.validators.runtime.workplace import Workplace
+
+REGIMES: Mapping[str, tuple[Regime, ...]] = {
+    "cpu": (Regime("cold", "eager"), Regime("warm", "eager")),
+    "cuda": (Regime("cold", "eager"), Regime("cold", "graph"), Regime("warm", "graph")),
+}
+"""What is measured if nothing else is asked for."""
+
+_HOST_BYTES, _HOST_FLOPS = 32 << 20, 500_000_000
+"""Workloads beyond these are not timed on a CPU: one call would take longer than it tells."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What is timed against."""
+
+    name: str
+    """The library call: ``torch.nn.functional.rms_norm``."""
+    version: str
+    """``torch 2.11.0+cu130``."""
+    source: bytes
+    """A candidate's file with ``run``; trusted."""
+    takes: Callable[[Workload], bool] = lambda _: True
+    """Whether it can do a workload."""
+
+
+@dataclass(frozen=True)
+class Timed:
+    """What came of timing."""
+
+    timing: tuple[dict[str, Any], ...]
+    """One a workload and regime, in the form of a record."""
+    samples: dict[str, Any]
+    """The side file: all batches of all sessions, the superseded ones too."""
+    verdict: Verdict
+    """Reasons to reject or doubt the candidate, found while it was timed."""
+    notes: tuple[str, ...]
+    """What was not timed, and why."""
+
+
+@dataclass
+class _Task:
+    """One workload in one regime."""
+
+    workload: Workload
+    regime: Regime
+    baseline: Baseline
+    trial: Trial
+    others: list[str] = field(default_factory=list)
+
+
+def workloads_of(operator: Operator, *, device: str, dtypes: Sequence[str] | None = None) -> list[Workload]:
+    """Return the workloads worth timing on a device: those of targets, on a CPU the small ones of them.
+
+    Args:
+        operator: The trusted spec.
+        device: ``cpu`` or ``cuda:N``.
+        dtypes: Only workloads of these; None for all.
+    """
+    found = [w for w in operator.workloads if w.use == "target" and (dtypes is None or w.dtype in dtypes)]
+    if device != accelerator.CPU:
+        return found
+    costs = [operator.cost(w.axes, w.dtype) for w in found]
+    return [
+        w for w, cost in zip(found, costs, strict=True)
+        if cost.essential_bytes <= _HOST_BYTES and cost.flops <= _HOST_FLOPS
+    ]  # fmt: skip
+
+
+def time_candidate(
+    operator: Operator,
+    source: bytes,
+    *,
+    baselines: Sequence[Baseline],
+    workloads: Sequence[Workload],
+    regimes: Sequence[Regime] | None = None,
+    device: str = accelerator.CPU,
+    effort: Effort | None = None,
+    measured: Mapping[str, Any] | None = None,
+    ceilings: Mapping[str, Mapping[str, float]] | None = None,
+    memory_bytes: int = 4 << 30,
+    limit_s: float = 60.0,
+    progress: Say | None = None,
+) -> Timed:
+    """Time one candidate against the strongest of its baselines.
+
+    Args:
+        operator: The trusted spec.
+        source: The candidate's file.
+        baselines: At least one that takes each workload, or that workload is left out, and said.
+        workloads: What is timed.
+        regimes: None for those of ``REGIMES``.
+        device: ``cpu`` or ``cuda:N``.
+        effort: How much is measured.
+        measured: What ``peaks.measure`` returned; None to measure now.
+        ceilings: Published peaks of the device by dtype (``mem_gbps``, ``tflops``), where they are known.
+        memory_bytes: Most resident memory of a worker.
+        limit_s: Longest time for one answer of a worker.
+        progress: Called with a phrase at each step.
+
+    Returns:
+        Timings, samples, reasons and notes. Whatever the candidate does is a reason.
+
+    Raises:
+        JudgeError: The judge itself cannot time here.
+    """
+    say = progress or (lambda _: None)
+    say("measuring the machine")
+    try:
+        found = dict(measured) if measured is not None else peaks.measure(device)
+    except RuntimeError as error:
+        raise JudgeError(str(error), "kb doctor") from error
+    run = _Timing(
+        operator, source, device, effort or Effort(), found, ceilings or {}, memory_bytes, limit_s, say,
+    )  # fmt: skip
+    with contextlib.closing(run):
+        return run.all(baselines, workloads, REGIMES[run.kind] if regimes is None else regimes)
+
+
+@dataclass
+class _Timing:
+    """One run; holds what has to be ended whatever happens."""
+
+    operator: Operator
+    source: bytes
+    device: str
+    effort: Effort
+    peaks: dict[str, Any]
+    ceilings: Mapping[str, Mapping[str, float]]
+    memory_bytes: int
+    limit_s: float
+    say: Say
+    notes: list[str] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=Verdict)
+
+    def __post_init__(self) -> None:
+        self.kind = self.device.partition(":")[0]
+        uuid = None if self.kind == accelerator.CPU else str(accelerator.facts(self.device).get("uuid"))
+        self.telemetry = Telemetry(uuid)
+        self.place = Workplace()
+        self.arbiter: assessing.ArbiterProcess | None = None
+
+    def close(self) -> None:
+        """End what still runs."""
+        if self.arbiter is not None:
+            self.arbiter.end()
+        self.place.close()
+
+    def all(self, baselines: Sequence[Baseline], workloads: Sequence[Workload], regimes: Sequence[Regime]) -> Timed:
+        """Try out, time, and time again what showed a difference."""
+        tasks = self._tasks(baselines, workloads, regimes)
+        self._start_arbiter(tasks)
+        raws = self._round(tasks)
+        results = [raw for _, raw in raws]
+        superseded: list[dict[str, Any]] = []
+        timing = statistics.recompute(self._samples(results, superseded))
+        again = [i for i, one in enumerate(timing) if one["verdict"] in ("FAST", "SLOW")]
+        if self.effort.confirm and again and not self.verdict.reasons:
+            self.say("confirming")
+            second = self._round([raws[i][0] for i in again])
+            places = {id(raws[i][0]): i for i in again}
+            for task, raw in second:
+                at = places[id(task)]
+                superseded.append(results[at])
+                results[at] = raw | {"confirms": True}
+        samples = self._samples(results, superseded)
+        kept = () if self.verdict.reasons else tuple(statistics.recompute(samples))
+        return Timed(kept, samples, self.verdict, tuple(self.notes))
+
+    def _samples(self, results: list[dict[str, Any]], superseded: list[dict[str, Any]]) -> dict[str, Any]:
+        return {
+            "schema": 1, "device": self.kind, "operator": self.operator.name, "peaks": self.peaks,
+            "results": list(results), "superseded": list(superseded),
+        }  # fmt: skip
+
+    def _start_arbiter(self, tasks: Sequence[_Task]) -> None:
+        if self.kind != accelerator.CPU and any(building.heavy(self.operator, task.workload) for task in tasks):
+            self.arbiter = assessing.ArbiterProcess(self.operator.name, self.device, pause=lambda _stopped: None)
+
+    def _tasks(
+        self, baselines: Sequence[Baseline], workloads: Sequence[Workload], regimes: Sequence[Regime]
+    ) -> list[_Task]:
+        """Time every baseline alone; the fastest one is the opponent of a workload in a regime."""
+        best: dict[tuple[int, int], _Task] = {}
+        for baseline in baselines:
+            self.say(f"trying out {baseline.name}")
+            fitting = [w for w in workloads if baseline.takes(w)]
+            with self._side(baseline.source, fitting, baseline.name) as side:
+                for task in self._tried(side, baseline, fitting, regimes) if side is not None else ():
+                    key = workloads.index(task.workload), regimes.index(task.regime)
+                    if key in best:
+                        names = [*best[key].others, baseline.name, best[key].baseline.name]
+                    else:
+                        names = [baseline.name]
+                    if key not in best or task.trial.call_us < best[key].trial.call_us:
+                        best[key] = task
+                    best[key].others = sorted(set(names) - {best[key].baseline.name})
+        for which, workload in enumerate(workloads):
+            if not any(key[0] == which for key in best):
+                self.notes.append(f"{_shown(workload)}: no baseline")
+        return [best[key] for key in sorted(best)]
+
+    def _tried(
+        self, side: Side, baseline: Baseline, workloads: Sequence[Workload], regimes: Sequence[Regime]
+    ) -> Iterator[_Task]:
+        for workload in workloads:
+            for regime in regimes:
+                label = f"{baseline.name}, {_shown(workload)}, {regime.cache}, {regime.launch}"
+                try:
+                    trial = try_out(side, self.operator, workload, regime=regime, peaks=self.peaks, effort=self.effort)
+                except FailedError as error:
+                    self.notes.append(f"{label}: {error.detail[:200]}")
+                    continue
+                except ShapesVaryError:
+                    self.notes.append(f"{label}: the shapes of the arguments vary from call to call")
+                    continue
+                except (WorkerEndedError, JudgeError) as error:
+                    self.notes.append(f"{label}: {str(error)[:200]}")
+                    return
+                if trial is None:
+                    self.notes.append(f"{label}: does not fit into the cache")
+                else:
+                    yield _Task(workload, regime, baseline, trial)
+
+    @contextlib.contextmanager
+    def _side(self, source: bytes, workloads: Sequence[Workload], name: str) -> Iterator[Side | None]:
+        """Have a baseline's worker; None if it cannot be loaded here."""
+        side = Side(source, place=self.place, device=self.device, memory_bytes=self.memory_bytes, limit_s=self.limit_s)
+        try:
+            try:
+                side.start(self.operator, workloads)
+            except (FailedError, WorkerEndedError) as error:
+                self.notes.append(f"{name}: {str(error)[:200]}")
+                yield None
+            else:
+                yield side
+        finally:
+            side.end()
+
+    def _round(self, tasks: Sequence[_Task]) -> list[tuple[_Task, dict[str, Any]]]:
+        """Run the sessions of all tasks with one candidate process; a baseline's processes end with its last task."""
+        if not tasks:
+            return []
+        candidate = Side(
+            self.source, place=self.place, device=self.device, memory_bytes=self.memory_bytes, limit_s=self.limit_s
+        )
+        found: list[tuple[_Task, dict[str, Any]]] = []
+        try:
+            candidate.start(self.operator, [task.workload for task in tasks])
+            for source in dict.fromkeys(task.baseline.source for task in tasks):
+                own = [task for task in tasks if task.baseline.source == source]
+                candidate.rest()
+                with self._side(source, [task.workload for task in own], own[0].baseline.name) as baseline:
+                    if baseline is None:
+                        raise JudgeError(f"{own[0].baseline.name} could not be started again", "free some memory")
+                    found += self._sessions(own, candidate, baseline)
+            self.verdict.on_changes(candidate.changed())
+            self.verdict.on_remains(candidate.worker)
+        except (FailedError, WorkerEndedError) as error:
+            self.verdict.reject(error.reason, report.escaped(error.detail or "while it was timed", 300))
+        finally:
+            candidate.end()
+        return sorted(found, key=lambda pair: tasks.index(pair[0]))
+
+    def _sessions(
+        self, tasks: Sequence[_Task], candidate: Side, baseline: Side
+    ) -> Iterator[tuple[_Task, dict[str, Any]]]:
+        for task in tasks:
+            self.say(f"timing {_shown(task.workload)}, {task.regime.cache}, {task.regime.launch}")
+            heavy = building.heavy(self.operator, task.workload)
+            session = Session(
+                self.operator, task.workload, regime=task.regime, shape=task.trial.shape, candidate=candidate,
+                baseline=baseline, telemetry=self.telemetry, arbiter=self.arbiter if heavy else None,
+            )  # fmt: skip
+            try:
+                blocks = session.run()
+            except NotCapturableError as error:
+                whose = task.baseline.name if error.who == BASELINE else "the candidate"
+                self.notes.append(f"{_shown(task.workload)}: {whose} cannot be captured: {error.detail[:160]}")
+                continue
+            yield task, self._raw(task, blocks, session.scrutiny.checked)
+
+    def _raw(self, task: _Task, blocks: list[dict[str, Any]], checked: int) -> dict[str, Any]:
+        """Put together what the side file holds of one session."""
+        workload, regime, trial = task.workload, task.regime, task.trial
+        resident = self.peaks["l2_bytes"] / trial.shape.slots
+        floor = floor_of(
+            self.operator.cost(workload.axes, workload.dtype), dtype=workload.dtype, cache=regime.cache,
+            launch=regime.launch, peaks=self.peaks, kind=self.kind, resident_bytes=resident,
+            ceilings=self.ceilings.get(workload.dtype),
+        )  # fmt: skip
+        sweep = trial.shape.sweep_bytes if self.kind != accelerator.CPU else 0
+        return {
+            "workload": {
+                "axes": dict(workload.axes), "dtype": workload.dtype, "law": workload.law, "note": workload.note,
+            },
+            "regime": {"cache": regime.cache, "launch": regime.launch},
+            "baseline": {
+                "name": task.baseline.name, "version": task.baseline.version,
+                "source_sha256": statistics.sha256(task.baseline.source),
+            },
+            "weaker_baselines": task.others,
+            "calls_per_batch": trial.shape.slots,
+            "slots": trial.shape.slots,
+            "replaced_per_batch": trial.shape.spares,
+            "compared_with_reference": checked,
+            "blocks": blocks,
+            "floor": floor.to_json(),
+            "launch_us": self.peaks["launch_us"],
+            "pipe_us": round(trial.pipe_us, 3),
+            "alone_us": round(trial.call_us, 4),
+            "default_mhz": self.telemetry.default_mhz(),
+            "sweep_floor_us": round(sweep / self.peaks["copy_gbps"] / 1.3e3, 3),
+            "confirms": False,
+        }  # fmt: skip
+
+
+def _shown(workload: Workload) -> str:
+    axes = ", ".join(f"{name} {size}" for name, size in workload.axes.items())
+    return f"{axes}, {workload.dtype}"

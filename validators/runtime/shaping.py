@@ -1,0 +1,164 @@
+"""How many calls a batch has and which baseline is the strongest: found out with baselines alone.
+
+Nothing of a candidate goes into it, so that being slow while measurements are set up gains nothing. Batches are so
+long that setting one off costs less than a hundredth of it, as far as slots fit; cold ones go through at least four
+times the last-level cache as far as that fits too, and that much other memory is written before each.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kb.validators.operators.spec import Operator, Workload
+from kb.validators.runtime.layout import Layout, moving_bytes
+from kb.validators.runtime.pairing import Regime, Shape
+from kb.validators.runtime.sides import Batch, FailedError, Side
+from kb.validators.runtime.statistics import median
+from kb.validators.runtime.supply import Drawn, Supply
+
+PIPE_SHARE = 0.01
+"""Largest share of a batch that setting it off may cost, where enough slots fit."""
+
+ROTATION = 4
+"""Times the last-level cache that a cold batch goes through."""
+
+MOST_SLOTS = {"cpu": 1024, "cuda": 2048}
+_SLOT_BYTES = {"cpu": 192 << 20, "cuda": 4 << 30}
+_MOVING_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
+"""Most memory of all slots, and most new contents of one batch, bytes."""
+
+_WARM_SLOTS = 8
+"""Fewer slots than this in the cache are no warm regime: each call must have contents of its own."""
+
+_SEVERAL_BYTES = 8 << 20
+"""Up to so many bytes of new contents a block has three batches, so that its median means something."""
+
+_TRIAL_SLOTS, _TRIALS, _PIPE_READINGS = 8, 3, 15
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured; fixed beforehand."""
+
+    pairs: int = 8
+    """Of blocks, in ABBA order; at least five for a verdict."""
+    least_calls: int = 30
+    """Of one block."""
+    most_slots: int | None = None
+    """None: as many as the device's bounds admit."""
+    warm_ups: int = 2
+    confirm: bool = True
+    """Whether a difference is measured again in fresh processes, whose result replaces the first."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a baseline alone showed."""
+
+    call_us: float
+    pipe_us: float
+    shape: Shape
+
+
+def measure_pipe_us(side: Side) -> float:
+    """Return what an empty batch takes, microseconds."""
+    readings = [side.time([], Batch(()), picks=()).wall_us for _ in range(_PIPE_READINGS)]
+    side.rest()
+    return median(readings)
+
+
+def shape_for(
+    call_us: float, pipe_us: float, supply: Supply, *, regime: Regime, kind: str, cache_bytes: int, effort: Effort
+) -> Shape | None:
+    """Choose slots and batches.
+
+    Args:
+        call_us: One call of the baseline.
+        pipe_us: An empty batch.
+        supply: Knows the bytes of a slot.
+        regime: Cold or warm.
+        kind: ``cpu`` or ``cuda``.
+        cache_bytes: Last-level cache of the device.
+        effort: Bounds.
+
+    Returns:
+        The shape; None if the working set of a warm regime does not fit into half of the cache.
+    """
+    own = supply.moving_bytes + (0 if regime.cache == "warm" else supply.static_bytes)
+    wanted = max(effort.least_calls, math.ceil(pipe_us / PIPE_SHARE / max(call_us, 0.01)))
+    most = min(
+        MOST_SLOTS[kind], _SLOT_BYTES[kind] // max(own, 1), _MOVING_BYTES[kind] // max(supply.moving_bytes, 1),
+        effort.most_slots or MOST_SLOTS[kind],
+    )  # fmt: skip
+    sweep = 0
+    if regime.cache == "warm":
+        most = min(most, (cache_bytes // 2 - supply.static_bytes) // max(supply.moving_bytes, 1))
+        if most < min(_WARM_SLOTS, effort.least_calls):
+            return None
+    else:
+        wanted = max(wanted, min(math.ceil(ROTATION * cache_bytes / max(own, 1)), 256))
+        sweep = ROTATION * cache_bytes
+    slots = max(1, min(wanted, most))
+    several = 3 if slots * supply.moving_bytes <= _SEVERAL_BYTES else 1
+    batches = max(several, math.ceil(effort.least_calls / slots))
+    spares = min(2, slots // 2)
+    return Shape(slots, spares, batches, sweep, effort.pairs, effort.warm_ups)
+
+
+def try_out(
+    side: Side,
+    operator: Operator,
+    workload: Workload,
+    *,
+    regime: Regime,
+    peaks: Mapping[str, Any],
+    effort: Effort,
+) -> Trial | None:
+    """Time one baseline alone, and choose the shape of a session from it.
+
+    Returns:
+        Its time per call with that shape; None where the regime does not fit the workload.
+
+    Raises:
+        FailedError, WorkerEndedError: The baseline cannot do this.
+        ShapesVaryError: Contents differ in shape.
+    """
+    supply = Supply(operator, workload, shared=regime.cache == "warm")
+    size = supply.moving_bytes + supply.static_bytes
+    few = max(1, min(_TRIAL_SLOTS, _MOVING_BYTES[side.kind] // max(size, 1)))
+    sweep = ROTATION * int(peaks["l2_bytes"]) if regime.cache == "cold" else 0
+    first = Shape(few, 0, 1, sweep, 1)
+    pipe_us = measure_pipe_us(side)
+    call_us = _alone(side, supply, first, regime)
+    shape = shape_for(
+        call_us, pipe_us, supply, regime=regime, kind=side.kind, cache_bytes=int(peaks["l2_bytes"]), effort=effort
+    )
+    if shape is None:
+        return None
+    if shape.slots != few:
+        call_us = _alone(side, supply, replace(shape, spares=0), regime)
+    return Trial(call_us, pipe_us, shape)
+
+
+def _alone(side: Side, supply: Supply, shape: Shape, regime: Regime) -> float:
+    """Return the median time of one call over a few batches."""
+    drawn = supply.begin(shape.slots, 0, _TRIALS + 2)
+    side.lay(Layout(drawn, slots=shape.slots, moving=supply.moving, shared=supply.static if supply.shared else ()))
+    order = tuple(range(shape.slots))
+    side.time(_bytes(supply, drawn), Batch(order, sweep_bytes=shape.sweep_bytes), picks=(0,))
+    batch = Batch(order, launch=regime.launch, sweep_bytes=shape.sweep_bytes, touch=regime.cache == "warm")
+    if regime.launch == "graph":
+        failed = side.capture(batch)
+        if failed is not None:
+            raise FailedError("crashed", failed)
+    readings = []
+    for _ in range(_TRIALS + 1):
+        contents = _bytes(supply, supply.following(shape.slots, 0))
+        readings.append(side.time(contents, batch, picks=(0,)).wall_us / shape.slots)
+    side.rest()
+    return median(readings[1:])
+
+
+def _bytes(supply: Supply, drawn: Sequence[Drawn]) -> list[list[bytes]]:
+    return [moving_bytes(one, supply.moving) for one in drawn]
