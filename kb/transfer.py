@@ -33,6 +33,11 @@ _PORTABLE = frozenset({"torch", "python", "none"})
 _JIT = frozenset({"triton", "helion", "gluon", "tilelang"})
 """Languages compiled on the device from a portable source."""
 
+_INTERPRETED = frozenset({"triton"})
+"""Languages that a CPU runs through an interpreter."""
+
+_CODE_KINDS = frozenset({"kernel", "allocation", "comm"})
+
 _MATRIX_UNIT = {
     "float8_e4m3fn": "fp8_mma", "float8_e5m2": "fp8_mma", "nvfp4": "fp4_mma", "mxfp4": "fp4_mma",
     "bfloat16": "bf16_mma",
@@ -59,7 +64,11 @@ def assess(facts: EntryFacts, scope: DeviceScope, *, axes: Mapping[str, int] | N
 def _assess_member(facts: EntryFacts, device: Device, axes: Mapping[str, int]) -> Transfer:
     if facts.kind in ("target", "campaign"):
         return _documents(facts, device)
-    missing = [feature for feature in facts.features if feature not in device.features]
+    if facts.kind in _CODE_KINDS and device.arch in facts.cannot_run_on:
+        return Transfer("port", (f"it cannot run on {device.name}: {facts.cannot_run_on[device.arch]}",))
+    interpreted = device.arch == "cpu" and facts.language in _INTERPRETED and facts.kind in _CODE_KINDS
+    # An interpreter does in software what the units of a GPU do, so nothing is lacking there.
+    missing = [] if interpreted else [feature for feature in facts.features if feature not in device.features]
     if missing:
         return _lacking(missing, device)
     if facts.outcome == "infeasible" and not facts.arch:
@@ -143,7 +152,7 @@ def _by_architecture(facts: EntryFacts, device: Device) -> Transfer:
 def _on_cpu(facts: EntryFacts) -> Transfer:
     if facts.language in _PORTABLE:
         return Transfer("recompile", ("its source names no instruction set",))
-    if facts.language == "triton":
+    if facts.language in _INTERPRETED:
         return Transfer("recompile", ("through the Triton interpreter: values only, never speed",))
     return Transfer("port", (f"{facts.language} does not run on a CPU",))
 
@@ -197,4 +206,5 @@ def facts_of(entry_id: str, facts: Mapping[str, Any], *, measured_on: Sequence[s
         tuned_device=tuned.get("device") or next(iter(target.get("devices", ())), None),
         measured_on=tuple(measured_on),
         outcome=facts.get("outcome", "works"),
+        cannot_run_on=facts.get("cannot_run_on", {}),
     )

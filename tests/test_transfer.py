@@ -86,6 +86,20 @@ def test_the_cpu_is_for_values() -> None:
     assert assess(replace(TRITON, language="cuda"), hardware.resolve("cpu")).kind == "port"
 
 
+def test_an_interpreter_needs_no_units_of_a_gpu() -> None:
+    native = replace(TRITON, features=("bf16_mma", "cp_async"))
+    assert assess(native, hardware.resolve("cpu")).kind == "recompile"
+    assert assess(replace(native, language="cuda"), hardware.resolve("cpu")).kind == "technique"
+    assert assess(replace(native, kind="technique"), hardware.resolve("cpu")).kind == "technique"
+
+
+def test_where_code_is_known_not_to_run_it_says_why() -> None:
+    facts = facts_of("kernel/x/y", {"language": "triton", "cannot_run_on": {"cpu": "no such instruction there"}})
+    found = assess(facts, hardware.resolve("cpu"))
+    assert (found.kind, found.reasons) == ("port", ("it cannot run on CPU: no such instruction there",))
+    assert assess(facts, hardware.resolve("H200")).runnable
+
+
 def test_a_config_is_exact_only_where_it_was_tuned() -> None:
     config = facts_of("config/fused_moe/x", {"tuned": {"device": "NVIDIA H200"}})
     assert assess(config, hardware.resolve("H200")).kind == "exact"
@@ -119,7 +133,8 @@ def test_nothing_runs_on_a_device_that_lacks_a_required_feature(facts: EntryFact
     found = assess(facts, scope)
     assert found.kind in TRANSFER
     assert found.reasons
-    if not set(facts.features) <= scope.features:
+    interpreted = scope.arches == ("cpu",) and facts.language == "triton"
+    if not set(facts.features) <= scope.features and not interpreted:
         assert not found.runnable
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kb.cli import revalidate_output as output
+from kb.cli.interrupting import interrupts
 from kb.cli.judge import NOT_ACCEPTED
 from kb.cli.output import Json, RootOption, progress, say, write_json
 
@@ -51,7 +52,7 @@ def revalidate(
 
 
 def _judge(run: "Revalidation", *, json: bool) -> None:
-    with progress("judging") as show:
+    with interrupts() as look, progress("judging") as show:
 
         def shown(done: int, total: int, entry: str) -> None:
             show(done, total)
@@ -60,6 +61,7 @@ def _judge(run: "Revalidation", *, json: bool) -> None:
         for one in run.go(shown):
             if not json:
                 output.result(asdict(one))
+            look()
 
 
 def register(app: typer.Typer) -> None:

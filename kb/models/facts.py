@@ -6,6 +6,7 @@ from types import MappingProxyType
 from kb.models.vocabulary import RUNNABLE
 from kb.values import Frozen
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 _NO_LIMITS: Mapping[str, "Limit"] = MappingProxyType({})
 
 
@@ -48,6 +49,8 @@ class EntryFacts(Frozen):
     measured_on: tuple[str, ...] = ()
     """Device names with evidence ``measured`` or better by our own judge."""
     outcome: str = "works"
+    cannot_run_on: Mapping[str, str] = _NOTHING
+    """Architecture to reason, where the code is known not to run."""
 
 
 class Standing(Frozen):

@@ -1,6 +1,7 @@
 """Re-validation of many entries: killed at any moment, nothing that was acknowledged is lost, and it goes on."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,7 +38,7 @@ import kb.validators.runtime.judge
 from kb.config import Root
 from kb.service import choosing, revalidating
 
-base, kills, longest_s = Root(Path(sys.argv[1])), int(sys.argv[2]), float(sys.argv[3])
+base, kills = Root(Path(sys.argv[1])), int(sys.argv[2])
 
 def work(told):
     run = revalidating.begin(base, choosing.Request())
@@ -51,6 +52,7 @@ def killed_between_filing_and_noting(told):
     work(told)
 
 random.seed(5)
+first_s = 0.0
 for turn in range(kills + 1):
     reader, told = os.pipe()
     child = os.fork()
@@ -60,10 +62,13 @@ for turn in range(kills + 1):
         os._exit(0)
     os.close(told)
     heard = os.read(reader, 1)
+    began = time.monotonic()
     if turn > 0:
-        time.sleep(random.uniform(0, longest_s))
+        # Most kills come while the first judgement is under way; some are late enough for it to be filed.
+        time.sleep(first_s * (random.uniform(0.9, 1.6) if turn % 10 == 0 else random.uniform(0, 0.4)))
         os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    first_s = time.monotonic() - began if turn == 0 else first_s
     while part := os.read(reader, 65536):
         heard += part
     os.close(reader)
@@ -88,10 +93,10 @@ def test_killed_twenty_times_it_loses_nothing_files_nothing_twice_and_comes_to_i
 ) -> None:
     for slug in ("a", "b", "c", "d"):
         write_silu(root, slug)
-    command = [sys.executable, "-c", KILLER, str(root.path), str(KILLS), "4.5"]
+    command = [sys.executable, "-c", KILLER, str(root.path), str(KILLS)]
     heard = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     acknowledged = [line for line in heard if line.endswith(".json")]
-    assert len(acknowledged) >= 1
+    assert sum(filed(root).values()) >= 1, "the first kill came just after a record was filed"
     for record in acknowledged:
         assert (root.entries / record).is_file(), record
     run = begin(root, Request())
@@ -204,7 +209,7 @@ def test_an_interrupt_ends_cleanly_and_the_same_call_goes_on(root: Root, write_s
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 130, err
-    assert "0 of 2 done; the same call goes on from there" in err
+    assert re.search(r"[01] of 2 done; the same call goes on from there", err)
     assert "Traceback" not in out + err
     assert begin(root, Request()).resumed
     assert verify(root).faults == ()
