@@ -16,7 +16,7 @@ def judge(
         Path, typer.Argument(metavar="FILE", help="A Python file with run(...) of the operator's signature.")
     ],
     operator: Annotated[str, typer.Option("--operator", metavar="OP", help="What it should compute: kb operators.")],
-    device: Annotated[str, typer.Option(help="Where to judge: cpu.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Where to judge: cpu or cuda:N.")] = "cpu",
     dtype: Annotated[list[str] | None, typer.Option(help="Judge these dtypes only; may be repeated.")] = None,
     ghosts: Annotated[bool, typer.Option(help="Replay with each kernel left out in turn.")] = True,
     json: Json = False,

@@ -34,7 +34,7 @@ def judge_file(
     Args:
         operator: Name of an operator spec.
         file: UTF-8 Python with a function ``run``, at most 1 MiB; read once.
-        device: ``cpu``.
+        device: ``cpu`` or ``cuda:N``.
         dtypes: Only workloads of these dtypes; None for all of the operator.
         ghosts: Replay with each kernel left out in turn.
         progress: Called with a phrase at each step.
@@ -49,9 +49,8 @@ def judge_file(
         ValidatorError: The judge itself cannot work here.
     """
     _known(operator)
-    if device != "cpu":
-        raise DeviceUnavailableError(f"values are judged on the cpu, not on {device!r}", hint="leave --device out")
-    return _judge(operator, _read(file), progress=progress, ghosts=ghosts, dtypes=dtypes)
+    _reachable(device)
+    return _judge(operator, _read(file), progress=progress, ghosts=ghosts, dtypes=dtypes, device=device)
 
 
 def admitted_workloads(facts: "EntryFile", *, uses: Sequence[str] = ("awkward",)) -> "list[Workload]":
@@ -93,6 +92,18 @@ def _judge(
         raise ValidatorError(error.message, hint=error.hint) from error
     except (MemoryError, OSError) as error:
         raise ValidatorError(f"the judge could not work: {error}", hint="kb doctor; free some memory") from error
+
+
+def _reachable(device: str) -> None:
+    if device == "cpu":
+        return
+    from kb.validators.runtime import accelerator
+    from kb.validators.runtime.driver import DriverError
+
+    try:
+        accelerator.facts(device)
+    except (DriverError, ValueError) as error:
+        raise DeviceUnavailableError(f"{device[:40]!r} cannot be used: {error}", hint="--device cpu") from error
 
 
 def operator_names() -> list[dict[str, str]]:

@@ -20,6 +20,7 @@ from tests.gpu.samples import CHEATS, HERE, HONEST
 ROOT = HERE.parents[1]
 ALL = {one.name: one for one in (*CHEATS, *HONEST)}
 LIMIT_S = 280
+WHERE = ("device", "driver", "torch", "triton")
 HEAD = """\
 # The red team on a GPU
 
@@ -35,11 +36,12 @@ Written by `PYTHONPATH=. python3 -m tests.gpu.redteam --table`.
 def one(name: str) -> dict[str, Any]:
     """Judge one sample in this process; returns what is shown of it."""
     from kb.validators import operators
+    from kb.validators.runtime import fingerprint
     from kb.validators.runtime.judge import Options, judge
     from kb.validators.runtime.worker import JudgeError
 
     chosen = ALL[name]
-    workloads = [w for w in operators.load(chosen.sample.operator).workloads if w.use == "awkward"]
+    workloads = [w for w in operators.load(chosen.sample.operator).workloads if w.use in chosen.uses]
     tools = (chosen.sanitizer,) if chosen.sanitizer else ()
     options = Options(
         device="cuda:0", calls=(3, 4), workloads=workloads, call_limit_s=60, load_limit_s=150, sanitizers=tools
@@ -49,11 +51,13 @@ def one(name: str) -> dict[str, Any]:
         found = judge(chosen.sample.operator, chosen.sample.path.read_bytes(), options=options)
     except JudgeError as error:
         return {"name": name, "verdict": "no verdict", "reasons": [], "details": [error.message, error.hint]}
+    facts, software = fingerprint.cuda("cuda:0"), fingerprint.software()
     return {
         "name": name, "verdict": found.verdict, "reasons": list(found.reasons), "details": list(found.details[:4]),
+        "where": {"device": facts["name"], "driver": facts["driver"], **{k: software.get(k) for k in WHERE[2:]}},
         "seconds": dict(found.seconds), "all_s": round(time.time() - began, 1), "kernels": dict(found.kernels),
         "blocked": list(found.blocked), "sandbox": dict(found.sandbox), "ghosts": dict(found.ghosts),
-        "sanitizer": dict(found.sanitizer), "output": found.output[-600:],
+        "sanitizer": dict(found.sanitizer), "output": found.output[-600:], "calls": len(found.cases),
     }  # fmt: skip
 
 
@@ -78,11 +82,9 @@ def expected(row: dict[str, Any]) -> bool:
 
 def table(rows: dict[str, dict[str, Any]]) -> str:
     """Return docs/redteam-cuda.md."""
-    from kb.validators.runtime import accelerator, fingerprint
-
-    software, facts = fingerprint.software(), accelerator.facts("cuda:0")
+    where = next((row["where"] for row in rows.values() if "where" in row), dict.fromkeys(WHERE, "?"))
     text = [
-        HEAD.format(device=facts["name"], driver=facts["driver"], torch=software["torch"], triton=software["triton"]),
+        HEAD.format(**where),
         "## Cheats\n\n| row | file | what it does | expected | happened |\n| --- | --- | --- | --- | --- |\n",
     ]
     for sample in CHEATS:
@@ -100,6 +102,12 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     return "".join(text)
 
 
+def read_logs(names: list[str]) -> dict[str, dict[str, Any]]:
+    """Return the last row of each sample in some logs."""
+    lines = [line for name in names for line in Path(name).read_text(encoding="utf-8").splitlines()]
+    return {row["name"]: row for row in map(json.loads, lines)}
+
+
 def main() -> None:
     """Run, print, and write what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -107,8 +115,12 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=5)
     parser.add_argument("--log", default="")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--from-logs", nargs="*", default=[], help="make the table from logs of earlier runs")
     parser.add_argument("--one", default="")
     given = parser.parse_args()
+    if given.from_logs:
+        (ROOT / "docs" / "redteam-cuda.md").write_text(table(read_logs(given.from_logs)), encoding="utf-8")
+        return
     if given.one:
         print(json.dumps(one(given.one)), flush=True)
         return

@@ -1,7 +1,8 @@
 """The red team on a GPU: candidates that need one, and what is expected of each.
 
-Docstrings are those of ``tests/redteam``, with two more facts: ``forges: time`` marks a cheat whose values are right,
-so that only clocks can object; ``sanitizer: TOOL`` one that only compute-sanitizer finds.
+Docstrings are those of ``tests/redteam``, with more facts: ``forges: time`` marks a cheat whose values are right,
+so that only clocks can object; ``sanitizer: TOOL`` one that only compute-sanitizer finds; ``use: target`` asks for the
+shapes of the targets too, whose values the arbiter computes on the device.
 """
 
 import ast
@@ -23,6 +24,8 @@ class GpuSample:
     sample: Sample
     forges_time: bool
     sanitizer: str
+    uses: tuple[str, ...]
+    """Uses of the workloads that it is judged at."""
 
     @property
     def name(self) -> str:
@@ -39,7 +42,12 @@ def _fact(path: Path, key: str) -> str:
 def samples(kind: str) -> list[GpuSample]:
     """Return all candidates of one kind, ``cheats`` or ``honest``."""
     return [
-        GpuSample(read(path), _fact(path, "forges") == "time", _fact(path, "sanitizer"))
+        GpuSample(
+            read(path),
+            _fact(path, "forges") == "time",
+            _fact(path, "sanitizer"),
+            ("awkward", *filter(None, [_fact(path, "use")])),
+        )
         for path in sorted((HERE / kind).glob("*.py"))
     ]
 

@@ -91,7 +91,11 @@ def facts(device: str) -> dict[str, Any]:
 
 def main() -> None:
     """Print the facts of the first visible GPU as JSON."""
-    print(json.dumps(Driver().facts(0) | {"driver": driver_version()}))  # noqa: T201 - read by ``facts``
+    try:
+        found = Driver().facts(0) | {"driver": driver_version()}
+    except DriverError as error:
+        raise SystemExit(str(error)) from error
+    print(json.dumps(found))  # noqa: T201 - read by ``facts``
 
 
 def driver_version() -> str | None:

@@ -10,10 +10,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-JUDGE_REVISION = 1
+from kb.validators.runtime import accelerator
+
+JUDGE_REVISION = 2
 """Raised with a change of this folder that can change what a record means; a class says what goes stale by it."""
 
-REVISIONS = {1: "values"}
+REVISIONS = {1: "values", 2: "values"}
 """Revision to class: ``neutral`` (nothing goes stale), ``timing``, ``values`` (everything does)."""
 
 _IMPORT = re.compile(r"^from kb\.validators\.operators(?:\.(\w+))? import (\([^)]*\)|[^\n]*)", re.MULTILINE)
@@ -78,6 +80,23 @@ def cpu() -> dict[str, Any]:
         "kernel": platform.release(),
         "system": sys.platform,
     }
+
+
+def cuda(device: str) -> dict[str, Any]:
+    """Return the device facts of a GPU, as its driver tells them to a process of the judge's own.
+
+    Args:
+        device: ``cuda:N``.
+
+    Returns:
+        name, uuid, capability, arch, sms, l2_bytes, memory_bytes, driver and the CUDA version that it brings.
+
+    Raises:
+        DriverError: There is no such GPU, or no driver.
+        ValueError: The name has another form.
+    """
+    found = accelerator.facts(device)
+    return found | {"arch": "sm_" + str(found["capability"]).replace(".", "")}
 
 
 def _cpu_model() -> str | None:

@@ -189,7 +189,7 @@ def enter(
     layers.note("landlock", f"ABI {version}")
     if meet is not None:
         meet()
-    mode, listener = seccomp.install(threads=meet is not None)
+    mode, listener = seccomp.install(threads=meet is not None or not alone)
     layers.note("seccomp", mode)
     if listener is not None:
         socket.send_fds(channel, [b"L"], [listener])
