@@ -1,8 +1,8 @@
 """The judge's revisions, each pinned to the digest of its code, so that no change of the runtime goes unnamed.
 
 ``python -m kb.validators.revisions`` tells whether the code is what its revision was pinned to; ``--pin`` writes the
-pin of a new revision. A changed runtime has to raise ``JUDGE_REVISION`` and name a class in ``REVISIONS``: evidence then
-turns stale as far as the class says, and no farther.
+pin of a new revision. A changed runtime has to raise ``JUDGE_REVISION`` and name a class in ``REVISIONS``: evidence
+then turns stale as far as the class says, and no farther.
 """
 
 import argparse
