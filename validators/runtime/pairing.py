@@ -25,9 +25,6 @@ CANDIDATE, BASELINE = "candidate", "baseline"
 _SETTLE_S = 0.002
 """Time for the judge's own threads to fall asleep after they drew contents."""
 
-_STEADY_S = {"cpu": 0.0, "cuda": 0.3}
-"""How long each side runs untimed before the first block, so that clocks have risen."""
-
 
 @dataclass(frozen=True)
 class Regime:
@@ -51,6 +48,8 @@ class Shape:
     sweep_bytes: int
     pairs: int
     warm_ups: int = 2
+    steady_s: float = 0.0
+    """How long each side runs untimed, at least, before the first block, so that clocks have risen."""
 
 
 class NotCapturableError(Exception):
@@ -118,7 +117,7 @@ class Session:
             began = time.monotonic()
             turns = 0
             drawn = self.supply.following(self.shape.slots, self.shape.spares)
-            while turns < self.shape.warm_ups or time.monotonic() - began < _STEADY_S[self.sides[who].kind]:
+            while turns < self.shape.warm_ups or time.monotonic() - began < self.shape.steady_s:
                 self._run(who, self._bytes(drawn), self._batch, (0,))
                 turns += 1
             self._guarded(who, Side.rest)

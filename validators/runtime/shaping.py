@@ -34,6 +34,9 @@ _WARM_SLOTS = 8
 _SEVERAL_BYTES = 8 << 20
 """Up to so many bytes of new contents a block has three batches, so that its median means something."""
 
+_STEADY_S = {"cpu": 0.0, "cuda": 0.3}
+"""How long each side runs before its first block counts."""
+
 _TRIAL_SLOTS, _TRIALS, _PIPE_READINGS = 8, 3, 15
 
 
@@ -57,6 +60,9 @@ class Trial:
     """What a baseline alone showed."""
 
     call_us: float
+    """Median."""
+    least_us: float
+    """Least."""
     pipe_us: float
     shape: Shape
 
@@ -103,7 +109,7 @@ def shape_for(
     several = 3 if slots * supply.moving_bytes <= _SEVERAL_BYTES else 1
     batches = max(several, math.ceil(effort.least_calls / slots))
     spares = min(2, slots // 2)
-    return Shape(slots, spares, batches, sweep, effort.pairs, effort.warm_ups)
+    return Shape(slots, spares, batches, sweep, effort.pairs, effort.warm_ups, _STEADY_S[kind])
 
 
 def try_out(
@@ -130,19 +136,25 @@ def try_out(
     sweep = ROTATION * int(peaks["l2_bytes"]) if regime.cache == "cold" else 0
     first = Shape(few, 0, 1, sweep, 1)
     pipe_us = measure_pipe_us(side)
-    call_us = _alone(side, supply, first, regime)
+    readings = _alone(side, supply, first, regime)
     shape = shape_for(
-        call_us, pipe_us, supply, regime=regime, kind=side.kind, cache_bytes=int(peaks["l2_bytes"]), effort=effort
+        median(readings),
+        pipe_us,
+        supply,
+        regime=regime,
+        kind=side.kind,
+        cache_bytes=int(peaks["l2_bytes"]),
+        effort=effort,
     )
     if shape is None:
         return None
     if shape.slots != few:
-        call_us = _alone(side, supply, replace(shape, spares=0), regime)
-    return Trial(call_us, pipe_us, shape)
+        readings = _alone(side, supply, replace(shape, spares=0), regime)
+    return Trial(median(readings), min(readings), pipe_us, shape)
 
 
-def _alone(side: Side, supply: Supply, shape: Shape, regime: Regime) -> float:
-    """Return the median time of one call over a few batches."""
+def _alone(side: Side, supply: Supply, shape: Shape, regime: Regime) -> list[float]:
+    """Return the time of one call in a few batches, microseconds."""
     drawn = supply.begin(shape.slots, 0, _TRIALS + 2)
     side.lay(Layout(drawn, slots=shape.slots, moving=supply.moving, shared=supply.static if supply.shared else ()))
     order = tuple(range(shape.slots))
@@ -157,7 +169,7 @@ def _alone(side: Side, supply: Supply, shape: Shape, regime: Regime) -> float:
         contents = _bytes(supply, supply.following(shape.slots, 0))
         readings.append(side.time(contents, batch, picks=(0,)).wall_us / shape.slots)
     side.rest()
-    return median(readings[1:])
+    return readings[1:]
 
 
 def _bytes(supply: Supply, drawn: Sequence[Drawn]) -> list[list[bytes]]:

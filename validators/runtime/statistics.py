@@ -38,7 +38,7 @@ _LATE_SHARE, _CHARGED_SHARE = 0.05, 0.005
 """Share of a batch that the hand-over of results may take longer than the baseline's: quarantined, charged."""
 
 _DISTURBED = {"cuda": 1.15, "cpu": 1.6}
-"""Factor by which the baseline may be slower beside the candidate than it was alone."""
+"""Factor by which the baseline may be slower beside the candidate than it was alone, at its best."""
 
 _SLACK_US = {"cuda": 30.0, "cpu": 400.0}
 """What wall clock and device clock may differ by in one batch, over the known cost of launches and of the channel."""
@@ -224,9 +224,10 @@ def _charge(raw: Sample) -> float:
 
     A result that is not there yet when ``run`` returns is waited for when it is handed over; so is the time of it.
     """
-    late = median(_tails(raw, "candidate")) - median(_tails(raw, "baseline"))
+    mine, theirs = _tails(raw, "candidate"), _tails(raw, "baseline")
+    late = median(mine) - median(theirs)
     batch = median([b["wall_us"] for one in raw["blocks"] if one["who"] == "candidate" for b in one["batches"]])
-    return late if late > _CHARGED_SHARE * batch else 0.0
+    return late if late > _CHARGED_SHARE * batch and median(mine) > quantile(theirs, 0.9) else 0.0
 
 
 def _tails(raw: Sample, who: str) -> list[float]:
@@ -278,7 +279,7 @@ def _sound(raw: Sample, kind: str, walls: Sequence[float]) -> tuple[bool, str | 
     batch = median([b["wall_us"] for one in raw["blocks"] if one["who"] == "candidate" for b in one["batches"]])
     if _charge(raw) > _LATE_SHARE * batch + _SLACK_US[kind]:
         reasons.append("late_results")
-    beside = median([b["wall_us"] for one in raw["blocks"] if one["who"] == "baseline" for b in one["batches"]])
+    beside = min(b["wall_us"] for one in raw["blocks"] if one["who"] == "baseline" for b in one["batches"])
     if raw["alone_us"] and beside > _DISTURBED[kind] * raw["alone_us"] * raw["calls_per_batch"] + _SLACK_US[kind]:
         reasons.append("baseline_disturbed")
     if raw["sweep_floor_us"] and _least_sweep(raw) < raw["sweep_floor_us"]:
