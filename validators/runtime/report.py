@@ -33,6 +33,9 @@ REASONS: Mapping[str, str] = {
     "replay_stopped": "the ghost replay came to no end: the candidate behaved otherwise in it",
     "static_finding": "the source has a construct that deserves a look",
     "exited": "the worker's process ended by itself",
+    "degenerate_output": "a model's text has far fewer distinct tokens than the original's from the same numbers",
+    "diverges_from_original": "a model's distributions are farther from the original's than its weight format explains",
+    "wrong_tokens": "a model drew tokens that the original would not have drawn from the same uniform numbers",
     "overlapping_blocks": "two blocks share bytes while both are live",
     "unordered_reuse": "a block was reused on a stream that was not ordered after its last use",
     "lost_contents": "what was written to a live block is not there any more",
@@ -44,6 +47,11 @@ REASONS: Mapping[str, str] = {
     "over_budget": "a plan takes more than its budget, or gives up although the budget suffices",
     "memory_outside_meter": "more memory was seen from outside than the strategy states or a planner has a use for",
     "memory_not_there": "less memory was seen from outside than the live blocks take",
+    "too_few_bytes": "fewer bytes went between the ranks than any dense scheme of the stated precision has to move",
+    "wire_precision": "what is said of the precision on the wire is unknown, or the operator admits none",
+    "left_on_wire": "something was sent or signalled that nobody took: the next call would have taken it",
+    "unfinished_transfer": "run returned on a rank before its own transfers were complete",
+    "bare_collective": "the library's own version of the operator does the work: there is no scheme",
     "wrong_place": "a block is not on the device that was asked for, or not where the others are",
 }
 """Reason codes and what they mean."""
@@ -99,6 +107,9 @@ class Report:
     """Measurements, if any were asked for; a judgement of values alone has none."""
     memory: Mapping[str, Any] | None = None
     """For allocation strategies: the figures of every trace; see the operator's ``metrics``."""
+
+    comm: Mapping[str, Any] | None = None
+    """For communication schemes: transport, ranks, precision on the wire, and what was moved for every workload."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
