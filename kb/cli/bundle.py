@@ -19,6 +19,9 @@ def bundle(
         str | None, typer.Option(help="awkward, target or both, with a comma; else what is usual on the device.")
     ] = None,
     timing: Annotated[bool, typer.Option(help="Take times too.")] = False,
+    regimes: Annotated[
+        str | None, typer.Option(help="Times in cold/eager, cold/graph, warm/eager, warm/graph; else the usual ones.")
+    ] = None,
     days: Annotated[float, typer.Option(min=0.01, help="How long its evidence is accepted.")] = 14.0,
     root: RootOption = None,
     json: Json = False,
@@ -31,7 +34,10 @@ def bundle(
     from kb.service.bundling import bundle as made
 
     uses = None if workloads is None else [one.strip() for one in workloads.split(",")]
-    found = made(find_root(root), ids or [], output, device_kind=device_kind, uses=uses, timing=timing, days=days)
+    pairs = None if regimes is None else regimes.split(",")
+    found = made(
+        find_root(root), ids or [], output, device_kind=device_kind, uses=uses, timing=timing, regimes=pairs, days=days
+    )
     if json:
         write_json(asdict(found))
         return

@@ -12,6 +12,7 @@ from kb.cli.output import Json, RootOption, say, write, write_json
 def validate(
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]", help="Entries; all with code if none.")] = None,
     device: Annotated[str, typer.Option(help="Where to judge: cpu or cuda:N.")] = "cpu",
+    timing: Annotated[bool | None, typer.Option(help="Take times too; if not said, on a GPU only.")] = None,
     root: RootOption = None,
     json: Json = False,
 ) -> None:
@@ -20,7 +21,8 @@ def validate(
     from kb.service.validating import validate as judged
 
     done = []
-    for one in judged(find_root(root), ids or [], device=device, progress=lambda entry: say(f"judging {entry}")):
+    where = find_root(root)
+    for one in judged(where, ids or [], device=device, timing=timing, progress=lambda entry: say(f"judging {entry}")):
         done.append(one)
         if not json:
             outcome = one.verdict or "not judged"

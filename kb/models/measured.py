@@ -163,9 +163,9 @@ class Essential(Strict):
 
     workload: Asked
     flops: Count
+    """Multiply and add counted as two."""
     essential_bytes: Count
-    floor_us: Microseconds | None = None
-    bound: Literal["memory", "compute", "launch"] | None = None
+    """Each input read once, each output written once."""
 
 
 class KernelSeen(Strict):

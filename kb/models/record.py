@@ -129,6 +129,8 @@ class Record(Strict):
     sanitizer: dict[str, Any] | None
     """Tool of the device to what it found; small shapes, in runs of their own."""
     timing: list[Timing] | None
+    timing_notes: list[str]
+    """What was not timed, and why."""
     memory: Memory | None
     telemetry: Telemetry | None
     """At its worst over all blocks: lowest clocks, most power and heat, every reason for throttling."""

@@ -97,8 +97,7 @@ def _checked(root: Root, path: Path) -> list[_Checked]:
 
 
 def _check(root: Root, job: jobs.Job, raw: Any, samples: Plain) -> _Checked:  # noqa: ANN401 - plain JSON
-    from kb.validators.runtime import sealing
-    from kb.validators.runtime.attempt import samples_bytes
+    from kb.validators.runtime import sealing, statistics
 
     if not isinstance(raw, dict) or not isinstance(raw.get("judge"), dict):
         raise EvidenceRefusedError("a piece of evidence is none", hint=_AGAIN)
@@ -109,11 +108,12 @@ def _check(root: Root, job: jobs.Job, raw: Any, samples: Plain) -> _Checked:  # 
         raise EvidenceRefusedError(f"{name}: not in the bundle of job {job.job}", hint=_AGAIN)
     held = None
     if record.samples_sha256 is not None and isinstance(samples.get(record.samples_sha256), dict):
-        held = samples_bytes(samples[record.samples_sha256])
+        held = statistics.written(samples[record.samples_sha256])
         if hashlib.sha256(held).hexdigest() != record.samples_sha256:
             raise EvidenceRefusedError(f"{name}: its samples are not those that it names", hint=_AGAIN)
     faults = [
         *_order_faults(record, order, job),
+        *_timed_faults(record, order),
         *_time_faults(record, job),
         *soundness.decision_faults(record),
         *_plan_faults(record, order),
@@ -154,6 +154,16 @@ def _order_faults(record: Record, order: jobs.Ordered, job: jobs.Job) -> Iterato
     for what, made, asked in pairs:
         if made != asked:
             yield f"its {what} is not the one in the bundle"
+
+
+def _timed_faults(record: Record, order: jobs.Ordered) -> Iterator[str]:
+    """Hold what was timed, and against what, against what the bundle held."""
+    asked = [(one["axes"], one["dtype"], one["law"]) for one in order.timed]
+    for one in record.timing or ():
+        if (one.workload.axes, one.workload.dtype, one.workload.law) not in asked:
+            yield "it times a workload that was not asked for"
+        if one.baseline is None or one.baseline.source_sha256 not in order.baselines:
+            yield "it was timed against something that is not in the bundle"
 
 
 def _time_faults(record: Record, job: jobs.Job) -> Iterator[str]:

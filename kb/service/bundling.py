@@ -10,7 +10,7 @@ from typing import Any
 from kb import hardware
 from kb.config import Root
 from kb.errors import ConfigError, ValidatorError
-from kb.service import jobs, orders
+from kb.service import ceilings, jobs, orders
 from kb.service.validating import chosen_ids
 from kb.store import files, layout
 from kb.store.files import StoredEntry
@@ -47,6 +47,7 @@ def bundle(
     device_kind: str = "cuda",
     uses: Sequence[str] | None = None,
     timing: bool = False,
+    regimes: Sequence[str] | None = None,
     days: float = DAYS,
 ) -> Bundled:
     """Make a bundle and keep its key.
@@ -58,6 +59,7 @@ def bundle(
         device_kind: ``cuda`` or ``cpu``.
         uses: ``awkward``, ``target`` or both; None for what is usual on the device.
         timing: Take times too.
+        regimes: ``cold/eager``, ``cold/graph``, ``warm/eager``, ``warm/graph``; None for the usual ones.
         days: How long its evidence is accepted.
 
     Returns:
@@ -71,6 +73,7 @@ def bundle(
     if device_kind not in ("cuda", "cpu"):
         raise ConfigError(f"expected a device kind of cuda or cpu, found {device_kind!r}", hint="kb bundle --help")
     _usable(uses)
+    pairs = None if regimes is None else [_regime(one) for one in regimes]
     named = chosen_ids(root, ids)
     wanted = tuple(uses or orders.uses_on(device_kind))
     rows: list[dict[str, Any]] = []
@@ -78,7 +81,7 @@ def bundle(
     left: list[Left] = []
     for entry_id in named:
         stored = files.read(layout.folder_of(root.entries, entry_id), entry_id)
-        row, why = _row(stored, device_kind, wanted)
+        row, why = _row(stored, device_kind, wanted, timing=timing, regimes=pairs)
         if row is None:
             left.append(Left(entry_id, why))
             continue
@@ -98,7 +101,16 @@ def _usable(uses: Sequence[str] | None) -> None:
             raise ConfigError(f"expected workloads of {', '.join(orders.USES)}, found {one!r}", hint="kb bundle --help")
 
 
-def _row(stored: StoredEntry, device_kind: str, uses: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
+def _regime(text: str) -> list[str]:
+    cache, _, launch = text.strip().partition("/")
+    if cache not in ("cold", "warm") or launch not in ("eager", "graph"):
+        raise ConfigError(f"expected a regime such as cold/eager, found {text!r}", hint="kb bundle --help")
+    return [cache, launch]
+
+
+def _row(
+    stored: StoredEntry, device_kind: str, uses: Sequence[str], *, timing: bool, regimes: list[list[str]] | None
+) -> tuple[dict[str, Any] | None, str]:
     """Return what a bundle holds of an entry, or why it holds nothing."""
     reason = orders.not_judged(stored)
     if reason is not None:
@@ -108,7 +120,7 @@ def _row(stored: StoredEntry, device_kind: str, uses: Sequence[str]) -> tuple[di
     if all(runs_on.values()):
         return None, str(runs_on[arches[0]])
     try:
-        order = orders.order_of(stored, uses=uses)
+        order = orders.order_of(stored, uses=uses, timed_on=device_kind if timing else None, regimes=regimes)
     except ValidatorError as error:
         return None, error.message
     return {**order, "runs_on": runs_on}, ""
@@ -131,7 +143,9 @@ def _write(
     new = jobs.fresh()
     made, expires = jobs.times(days)
     body = packing.pack(
-        {"job": new.job, "device_kind": device_kind, "timing": timing, "entries": rows}, candidates, new.key
+        {"job": new.job, "device_kind": device_kind, "ceilings": ceilings.by_device(), "entries": rows},
+        candidates,
+        new.key,
     )
     kept = {
         "schema": 1,
@@ -157,10 +171,12 @@ def _write(
 
 def _kept(row: dict[str, Any], source: bytes) -> dict[str, Any]:
 
+    from kb.validators import baselines
     from kb.validators.runtime import fingerprint
 
     name = str(row["entry_point"]).partition(":")[0]
     return {key: value for key, value in row.items() if key not in ("file", "runs_on")} | {
         "operator_sha256": fingerprint.operator_sha256(row["operator"]),
         "source_sha256": {name: hashlib.sha256(source).hexdigest()},
+        "baselines": [hashlib.sha256(one.source).hexdigest() for one in baselines.baselines(row["operator"])],
     }

@@ -37,6 +37,10 @@ class Ordered(Strict):
     uses: list[str]
     calls: list[int]
     workloads: list[dict[str, Any]]
+    timed: list[dict[str, Any]]
+    regimes: list[list[str]] | None
+    baselines: list[Sha256]
+    """sha256 of the sources that it may be timed against."""
 
 
 class Job(Strict):

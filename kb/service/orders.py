@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kb import hardware, transfer
 from kb.errors import DeviceUnavailableError, ValidatorError
 from kb.models.entry import EntryFile
 from kb.service.judging import admitted_workloads
 from kb.store.files import StoredEntry
-from kb.validators.operators.names import ALLOCATION, COMM, NAMES
+from kb.validators.operators.names import ALLOCATION, COMM, NAMES, VALUES
+
+if TYPE_CHECKING:
+    from kb.validators.operators.spec import Workload
 
 CALLS = (3, 6)
 """Least and most calls of one workload."""
@@ -17,6 +20,9 @@ CALLS = (3, 6)
 USES = ("awkward", "target")
 """Small and ugly workloads, for values; real shapes of targets, for a GPU."""
 
+
+_INTERPRETED = ("triton",)
+"""Languages that a CPU only interprets: values, never speed."""
 
 _ON_CPU = ("triton", "torch", "python")
 """Languages that a CPU runs or interprets."""
@@ -27,16 +33,24 @@ def uses_on(device: str) -> tuple[str, ...]:
     return ("awkward",) if device == "cpu" else USES
 
 
-def order_of(stored: StoredEntry, *, uses: Sequence[str]) -> dict[str, Any]:
+def order_of(
+    stored: StoredEntry,
+    *,
+    uses: Sequence[str],
+    timed_on: str | None = None,
+    regimes: Sequence[Sequence[str]] | None = None,
+) -> dict[str, Any]:
     """Return the order for one entry.
 
     Args:
         stored: A valid entry with code.
         uses: ``awkward``, ``target`` or both.
+        timed_on: Take times too, on a device of this kind, ``cpu`` or ``cuda``; not of what a CPU only interprets.
+        regimes: Pairs of cache and launch to time in; None for the usual ones.
 
     Returns:
-        ``id``, ``version``, ``digest``, ``entry_point``, ``language``, ``operator``, ``uses``, ``calls`` and
-        ``workloads``.
+        ``id``, ``version``, ``digest``, ``entry_point``, ``language``, ``operator``, ``uses``, ``calls``,
+        ``workloads``, ``timed`` and ``regimes``.
 
     Raises:
         ValidatorError: Its dtypes and limits admit no workload, or torch is missing.
@@ -53,8 +67,26 @@ def order_of(stored: StoredEntry, *, uses: Sequence[str]) -> dict[str, Any]:
         "operator": str(stored.file.operator),
         "uses": list(uses),
         "calls": list(CALLS),
-        "workloads": [{**asdict(one), "axes": dict(one.axes)} for one in workloads],
+        "workloads": [_plain(one) for one in workloads],
+        "timed": [_plain(one) for one in _timed(stored, timed_on)] if timed_on is not None else [],
+        "regimes": None if regimes is None else [list(one) for one in regimes],
     }
+
+
+def _plain(workload: "Workload") -> dict[str, Any]:
+    return {**asdict(workload), "axes": dict(workload.axes)}
+
+
+def _timed(stored: StoredEntry, kind: str) -> "list[Workload]":
+    """Return the workloads of targets that are worth timing, of those that the entry admits."""
+    if stored.file.operator not in VALUES or (kind == "cpu" and stored.file.language in _INTERPRETED):
+        return []
+    from kb.validators import operators
+    from kb.validators.runtime import sessions
+
+    worth = sessions.workloads_of(operators.load(str(stored.file.operator)), device=kind, dtypes=stored.file.dtypes)
+    admitted = admitted_workloads(stored.file, uses=("target",))
+    return [one for one in worth if one in admitted]
 
 
 def source_of(stored: StoredEntry) -> bytes:

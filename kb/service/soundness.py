@@ -11,6 +11,7 @@ from kb import hardware
 from kb.errors import DeviceUnavailableError
 from kb.hardware import Device
 from kb.models.record import Record, decided
+from kb.service import ceilings
 
 Plain = Mapping[str, Any]
 
@@ -114,15 +115,4 @@ def _member_faults(facts: Plain, member: Device) -> Iterator[str]:
     if facts.get("peaks"):
         from kb.validators.runtime import peaks
 
-        yield from peaks.plausible(facts["peaks"], claimed_of(member))
-
-
-def claimed_of(member: Device) -> dict[str, Any]:
-    """Return what a device has by its data sheet, as ``peaks.plausible`` takes it."""
-    rates = {"bfloat16": "tflops.bf16", "float8_e4m3fn": "tflops.fp8", "float32": "tflops.fp32"}
-    cache = member.value("l2_mb")
-    return {
-        "mem_gbps": member.value("mem_gbps"),
-        "l2_bytes": None if cache is None else int(cache * (1 << 20)),
-        "tflops": {dtype: value for dtype, key in rates.items() if (value := member.value(key)) is not None},
-    }
+        yield from peaks.plausible(facts["peaks"], ceilings.claimed(member))

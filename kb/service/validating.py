@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from kb.config import Root, config_folder
 from kb.errors import ConfigError, DeviceUnavailableError, EntryNotFoundError, ValidatorError
 from kb.models.record import canonical, record_id
-from kb.service import orders
+from kb.service import ceilings, orders
 from kb.store import files, layout, records
 from kb.validators import keys
 
 if TYPE_CHECKING:
-    from kb.validators.runtime.attempt import Attempt
+    from kb.validators.runtime.attempt import Attempt, Machine
 
 _NO_TORCH = "pip install 'kernel-kb[gpu]'"
 
@@ -38,6 +38,7 @@ def validate(
     ids: Sequence[str],
     *,
     device: str = "cpu",
+    timing: bool | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Iterator[Validated]:
     """Judge entries one after another; each record is filed before the next begins.
@@ -46,6 +47,7 @@ def validate(
         root: The knowledge base, not the packaged starter.
         ids: Entry ids; none means all entries with code that the judge can run.
         device: ``cpu`` or ``cuda:N``.
+        timing: Take times too; None for on a GPU only.
         progress: Called with the id that is being judged.
 
     Yields:
@@ -59,12 +61,13 @@ def validate(
     if root.packaged:
         raise ConfigError("the packaged starter entries are never written to", hint="kb init DIR; kb --root DIR …")
     chosen = chosen_ids(root, ids)
-    facts = device_facts(device)
+    machine = machine_of(device)
     key = keys.own_key(config_folder())
+    timed = device != "cpu" if timing is None else timing
     for entry_id in chosen:
         if progress is not None:
             progress(entry_id)
-        yield _validate_one(root, entry_id, key, device, facts)
+        yield _validate_one(root, entry_id, key, machine, timed=timed)
 
 
 def chosen_ids(root: Root, ids: Sequence[str]) -> list[str]:
@@ -80,28 +83,35 @@ def chosen_ids(root: Root, ids: Sequence[str]) -> list[str]:
     return list(ids) or [one for one in known if one.startswith(("kernel/", "allocation/", "comm/"))]
 
 
-def device_facts(device: str) -> dict[str, Any]:
-    """Return what the judge reads of a device here.
+def machine_of(device: str) -> "Machine":
+    """Return this machine as the judge sees it.
 
     Raises:
         DeviceUnavailableError: There is no such device, or its name has another form.
+        ValidatorError: torch is missing.
     """
-    from kb.validators.runtime import evidence
-    from kb.validators.runtime.driver import DriverError
-
     try:
-        return evidence.device_facts(device)
+        from kb.validators.runtime.attempt import Machine
+        from kb.validators.runtime.driver import DriverError
+    except ImportError as error:
+        raise ValidatorError(f"the judge needs torch and numpy: {error}", hint=_NO_TORCH) from error
+    try:
+        machine = Machine(device)
     except (DriverError, ValueError) as error:
         raise DeviceUnavailableError(f"{device} cannot be used: {error}", hint="kb doctor; --device cpu") from error
+    machine.ceilings = ceilings.of_device(str(machine.facts["name"]))
+    return machine
 
 
-def _validate_one(root: Root, entry_id: str, key: keys.JudgeKey, device: str, facts: dict[str, Any]) -> Validated:
+def _validate_one(root: Root, entry_id: str, key: keys.JudgeKey, machine: "Machine", *, timed: bool) -> Validated:
     stored = files.read(layout.folder_of(root.entries, entry_id), entry_id)
-    reason = orders.not_judged(stored) or orders.not_on(stored, str(facts["arch"]))
+    reason = orders.not_judged(stored) or orders.not_on(stored, str(machine.facts["arch"]))
     if reason is not None:
         return Validated(stored.id, stored.file.version, None, (), None, reason)
+    kind = machine.device.partition(":")[0]
     try:
-        done = _attempt(orders.order_of(stored, uses=orders.uses_on(device)), orders.source_of(stored), device, facts)
+        order = orders.order_of(stored, uses=orders.uses_on(kind), timed_on=kind if timed else None)
+        done = _attempt(order, orders.source_of(stored), machine)
     except ValidatorError as error:
         return Validated(stored.id, stored.file.version, None, (), None, error.message)
     made = done.evidence
@@ -114,14 +124,12 @@ def _validate_one(root: Root, entry_id: str, key: keys.JudgeKey, device: str, fa
     return Validated(stored.id, stored.file.version, verdict, reasons, filed.path)
 
 
-def _attempt(order: dict[str, Any], source: bytes, device: str, facts: dict[str, Any]) -> "Attempt":
+def _attempt(order: dict[str, Any], source: bytes, machine: "Machine") -> "Attempt":
+    from kb.validators.runtime.attempt import attempt
+    from kb.validators.runtime.worker import JudgeError
+
     try:
-        from kb.validators.runtime.attempt import attempt
-        from kb.validators.runtime.worker import JudgeError
-    except ImportError as error:
-        raise ValidatorError(f"the judge needs torch and numpy: {error}", hint=_NO_TORCH) from error
-    try:
-        return attempt(order, source, device=device, facts=facts)
+        return attempt(order, source, machine=machine)
     except JudgeError as error:
         raise ValidatorError(error.message, hint=error.hint) from error
     except (MemoryError, OSError) as error:

@@ -53,6 +53,8 @@ class Baseline:
     """None: all of the operator's."""
     only: str | None = None
     capture: bool = True
+    compiled: bool = False
+    """Whether it is the composition under ``torch.compile``."""
 
     def takes(self, axes: Mapping[str, int], dtype: str, *, law: str = "normal") -> bool:
         """Tell whether it can do a workload.
@@ -97,7 +99,7 @@ def baselines(operator: str) -> tuple[Baseline, ...]:
         made.append(plain)
         if constants.get("COMPILES"):
             both = {**vars(plain), "name": file.stem + _COMPILED, "describe": f"torch.compile of {said}"}
-            made.append(Baseline(**(both | {"source": source + _WRAPPER.encode("ascii")})))
+            made.append(Baseline(**(both | {"source": source + _WRAPPER.encode("ascii"), "compiled": True})))
     return tuple(sorted(made, key=lambda one: one.name))
 
 

@@ -1,14 +1,54 @@
 """One attempt at one entry, the same on every machine: judge its code, take its times, and make the evidence."""
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import importlib.util
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib import metadata
 from typing import Any
 
+from kb.validators import baselines, operators
 from kb.validators.operators.spec import Workload
-from kb.validators.runtime import evidence
+from kb.validators.runtime import evidence, peaks, report, sessions, statistics, telemetry
 from kb.validators.runtime.judge import Options, judge
+from kb.validators.runtime.pairing import Regime
+from kb.validators.runtime.report import Report
+from kb.validators.runtime.worker import JudgeError
+
+Say = Callable[[str], None]
+
+
+class Machine:
+    """Where an attempt is made; its peaks are measured once, when they are first needed."""
+
+    def __init__(self, device: str, *, ceilings: Mapping[str, Mapping[str, float]] | None = None) -> None:
+        """Read what this machine says of itself.
+
+        Args:
+            device: ``cpu`` or ``cuda:N``.
+            ceilings: Published peaks of the device by dtype, ``mem_gbps`` and ``tflops``, where they are known.
+
+        Raises:
+            DriverError: There is no such GPU.
+            ValueError: The name has another form.
+        """
+        self.device = device
+        self.facts = evidence.device_facts(device)
+        self.ceilings = ceilings or {}
+        self._peaks: dict[str, Any] | None = None
+
+    def peaks(self) -> dict[str, Any]:
+        """Return the measured peaks, and keep them with the facts.
+
+        Raises:
+            JudgeError: They cannot be measured here.
+        """
+        if self._peaks is None:
+            try:
+                self._peaks = peaks.measure(self.device)
+            except RuntimeError as error:
+                raise JudgeError(str(error), "kb doctor") from error
+            self.facts["peaks"] = peaks.for_record(self._peaks)
+        return self._peaks
 
 
 @dataclass(frozen=True)
@@ -23,25 +63,18 @@ class Attempt:
     @property
     def side_file(self) -> bytes | None:
         """Bytes of the file that holds the samples beside the record."""
-        return None if self.samples is None else samples_bytes(self.samples)
+        return None if self.samples is None else statistics.written(self.samples)
 
 
-def attempt(
-    order: Mapping[str, Any],
-    source: bytes,
-    *,
-    device: str,
-    facts: Mapping[str, Any],
-    say: Callable[[str], None] | None = None,
-) -> Attempt:
-    """Judge an entry.
+def attempt(order: Mapping[str, Any], source: bytes, *, machine: Machine, say: Say | None = None) -> Attempt:
+    """Judge an entry, and time it if its order says so and nothing speaks against it.
 
     Args:
         order: ``id``, ``version``, ``digest``, ``entry_point``, ``language`` and ``operator`` of the entry;
-            ``uses`` and ``calls``, from which its plan is drawn; ``workloads``, plain, or None for the operator's own.
+            ``uses`` and ``calls``, from which its plan is drawn; ``workloads``, plain, or None for the operator's own;
+            ``timed``, the workloads to time, plain, and ``regimes``, pairs of cache and launch, or None for the usual.
         source: The entry's code.
-        device: ``cpu`` or ``cuda:N``.
-        facts: What ``evidence.device_facts`` returned for it.
+        machine: Where it is made.
         say: Called with a phrase at each step.
 
     Returns:
@@ -53,17 +86,86 @@ def attempt(
     began = evidence.now_utc()
     low, high = order["calls"]
     workloads = None if order["workloads"] is None else [Workload(**one) for one in order["workloads"]]
-    options = Options(device=device, calls=(low, high), workloads=workloads)
-    report = judge(order["operator"], source, options=options, progress=say)
-    made = evidence.evidence_of(report, order, began_utc=began, device=facts, uses=order["uses"], calls=order["calls"])
-    return Attempt(made, None)
+    options = Options(device=machine.device, calls=(low, high), workloads=workloads)
+    found = judge(order["operator"], source, options=options, progress=say)
+    timed = _time(order, source, found, machine, say)
+    made = evidence.evidence_of(
+        found if timed is None else _with_reasons(found, timed), order, began_utc=began, device=machine.facts,
+        uses=order["uses"], calls=order["calls"],
+    )  # fmt: skip
+    if timed is None:
+        return Attempt(made, None)
+    rows = [block["telemetry"] for one in timed.timing for block in one["blocks"]]
+    made |= evidence.plain(
+        {
+            "timing": list(timed.timing),
+            "timing_notes": list(timed.notes),
+            "telemetry": telemetry.worst(rows),
+            "roofline": _essential(order),
+            "samples_sha256": statistics.sha256(statistics.written(timed.samples)),
+        }
+    )
+    return Attempt(made, timed.samples)
 
 
-def samples_sha256(samples: Mapping[str, Any]) -> str:
-    """Return the digest of samples: of the bytes of their side file."""
-    return hashlib.sha256(samples_bytes(samples)).hexdigest()
+def _time(
+    order: Mapping[str, Any], source: bytes, found: Report, machine: Machine, say: Say | None
+) -> sessions.Timed | None:
+    """Time a candidate that was not rejected; None where nothing was asked for or can be timed."""
+    if not order.get("timed") or found.verdict == report.REJECTED or evidence.family(found.operator) != "values":
+        return None
+    against = opponents(order["operator"], machine.device)
+    regimes = order.get("regimes")
+    return sessions.time_candidate(
+        operators.load(order["operator"]), source, baselines=against,
+        workloads=[Workload(**one) for one in order["timed"]],
+        regimes=None if regimes is None else [Regime(cache, launch) for cache, launch in regimes],
+        device=machine.device, measured=machine.peaks(), ceilings=machine.ceilings, progress=say,
+    )  # fmt: skip
 
 
-def samples_bytes(samples: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a side file: sorted keys, no blanks, one final newline."""
-    return (json.dumps(samples, sort_keys=True, separators=(",", ":"), allow_nan=False) + "\n").encode("ascii")
+def _with_reasons(found: Report, timed: sessions.Timed) -> Report:
+    """Add what spoke against a candidate while it was timed."""
+    verdict = timed.verdict
+    if not verdict.reasons and not verdict.review:
+        return found
+    word = verdict.word() if verdict.reasons or found.verdict == report.ACCEPTED else found.verdict
+    reasons = tuple(dict.fromkeys((*verdict.reasons, *found.reasons, *verdict.review)))
+    return replace(found, verdict=word, reasons=reasons, details=(*found.details, *verdict.details))
+
+
+def opponents(operator: str, device: str) -> list[sessions.Baseline]:
+    """Return the baselines of an operator that this device and these packages can run.
+
+    Args:
+        operator: Name of an operator of the family ``values``.
+        device: ``cpu`` or ``cuda:N``. On a CPU nothing is compiled.
+    """
+    order = operators.load(operator).baselines
+    able = [
+        one
+        for one in sorted(baselines.baselines(operator), key=lambda one: order.index(one.name))
+        if (device != "cpu" or not (one.needs_cuda or one.compiled))
+        and all(importlib.util.find_spec(package) for package in one.packages)
+    ]
+    return [_opponent(one) for one in able]
+
+
+def _opponent(one: baselines.Baseline) -> sessions.Baseline:
+    package = one.packages[0] if one.packages else "torch"
+    return sessions.Baseline(
+        name=one.describe,
+        version=f"{package} {metadata.version(package)}",
+        source=one.source,
+        takes=lambda workload: one.takes(workload.axes, workload.dtype, law=workload.law),
+    )
+
+
+def _essential(order: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
+    operator = operators.load(order["operator"])
+    rows = []
+    for one in order["timed"]:
+        cost = operator.cost(one["axes"], one["dtype"])
+        asked = {name: one[name] for name in ("axes", "dtype", "law", "note")}
+        rows.append({"workload": asked, "flops": cost.flops, "essential_bytes": cost.essential_bytes})
+    return rows

@@ -9,7 +9,10 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from kb.validators.runtime.attempt import Machine
 
 
 def main() -> None:
@@ -17,28 +20,30 @@ def main() -> None:
     with os.fdopen(int(sys.argv[1]), "w", encoding="ascii") as answers:
         device, folder = sys.argv[2], Path(sys.argv[3])
         try:
-            facts = _ready(device)
+            machine = _ready(device, json.loads((folder / "job.json").read_bytes()))
         except Exception as error:  # noqa: BLE001 - whatever is missing on a box is said, not shown as a traceback
             _answer(answers, {"unable": f"{type(error).__name__}: {error}"[:500]})
             return
-        _answer(answers, {"ready": facts, "toolchain": _toolchain(), "candidates_read": _read_by_candidates()})
+        _answer(answers, {"ready": machine.facts, "toolchain": _toolchain(), "candidates_read": _read_by_candidates()})
         for line in sys.stdin:
             order = json.loads(line)
-            _answer(answers, _serve(order, (folder / order["file"]).read_bytes(), device, facts, answers))
+            _answer(answers, _serve(order, (folder / order["file"]).read_bytes(), machine, answers))
 
 
-def _ready(device: str) -> dict[str, Any]:
+def _ready(device: str, job: dict[str, Any]) -> "Machine":
     import numpy  # noqa: F401 - the judge needs it
     import torch
 
-    from kb.validators.runtime import evidence
+    from kb.validators.runtime.attempt import Machine
 
     if device != "cpu" and not torch.cuda.is_available():
         raise RuntimeError(f"torch {torch.__version__} sees no GPU")
-    return evidence.device_facts(device)
+    machine = Machine(device)
+    machine.ceilings = job["ceilings"].get(machine.facts["name"], {})
+    return machine
 
 
-def _serve(order: dict[str, Any], source: bytes, device: str, facts: dict[str, Any], answers: TextIO) -> dict[str, Any]:
+def _serve(order: dict[str, Any], source: bytes, machine: "Machine", answers: TextIO) -> dict[str, Any]:
     from kb.validators.runtime.attempt import attempt
     from kb.validators.runtime.worker import JudgeError
 
@@ -46,7 +51,7 @@ def _serve(order: dict[str, Any], source: bytes, device: str, facts: dict[str, A
         _answer(answers, {"step": what})
 
     try:
-        done = attempt(order, source, device=device, facts=facts, say=say)
+        done = attempt(order, source, machine=machine, say=say)
     except JudgeError as error:
         return {"skipped": f"{error.message} ({error.hint})"}
     return {"evidence": done.evidence, "samples": done.samples}

@@ -98,7 +98,8 @@ def _measured(report: Report) -> dict[str, Any]:
         "determinism": determinism or None,
         "sanitizer": dict(report.sanitizer) or None,
         "memory": _memory(report.memory),
-        "timing": list(report.timing) or None,
+        "timing": None,
+        "timing_notes": [],
         "telemetry": None,
         "roofline": None,
         "samples_sha256": None,
@@ -148,11 +149,8 @@ def device_facts(device: str) -> dict[str, Any]:
     host = fingerprint.cpu() | {"boot_id": _read("/proc/sys/kernel/random/boot_id")}
     if device == "cpu":
         return host
-    from kb.validators.runtime import accelerator
-
-    found = accelerator.facts(device)
-    major, _, minor = str(found.get("capability", "")).partition(".")
-    made: dict[str, Any] = {**host, "arch": f"sm_{major}{minor}", "driver": _driver()}
+    found = fingerprint.cuda(device)
+    made: dict[str, Any] = {**host, "driver": _driver()}
     made |= {name: found[name] for name in _KNOWN if name in found}
     more = {name: value for name, value in found.items() if name not in _KNOWN and not isinstance(value, (dict, list))}
     return made | ({"more": more} if more else {})
