@@ -25,6 +25,9 @@ from typing import Any
 MARGIN = {"cuda": 0.01, "cpu": 0.03}
 """Least difference that is called one, as a share; a shared CPU is noisier between processes than a GPU."""
 
+MOST_NOISE = {"cuda": 0.03, "cpu": 0.1}
+"""Margin beyond which nothing is called the same: everything would be."""
+
 LEAST_PAIRS = 5
 """Pairs of blocks below which nothing is claimed."""
 
@@ -198,6 +201,8 @@ def _verdict(
         return "AMBIGUOUS"
     margin = max(noise, MARGIN[kind])
     word = verdict_of(bounds, margin)
+    if word == "SAME" and margin > MOST_NOISE[kind]:
+        return "AMBIGUOUS"
     clocks = [_clock(one) for one in raw["blocks"]]
     if word in ("FAST", "SLOW") and all(clocks[i] for pair in pairs for i in pair):
         cycles = [valued[b] * (clocks[b] or 1) / (valued[a] * (clocks[a] or 1)) for a, b in pairs]
@@ -227,7 +232,7 @@ def _charge(raw: Sample) -> float:
     mine, theirs = _tails(raw, "candidate"), _tails(raw, "baseline")
     late = median(mine) - median(theirs)
     batch = median([b["wall_us"] for one in raw["blocks"] if one["who"] == "candidate" for b in one["batches"]])
-    return late if late > _CHARGED_SHARE * batch and median(mine) > quantile(theirs, 0.9) else 0.0
+    return late if late > _CHARGED_SHARE * batch and quantile(mine, 0.25) > quantile(theirs, 0.75) else 0.0
 
 
 def _tails(raw: Sample, who: str) -> list[float]:
