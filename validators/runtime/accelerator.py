@@ -58,6 +58,8 @@ def environment(device: str, cache: str) -> dict[str, str]:
 
 def trusted_environment(device: str) -> dict[str, str]:
     """Return the environment of a trusted process that may use this GPU and sees no other."""
+    if device == CPU:
+        return dict(os.environ)
     return {**os.environ, "CUDA_VISIBLE_DEVICES": visible(device), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 

@@ -23,7 +23,10 @@ Pause = Callable[[bool], None]
 
 
 class ArbiterProcess:
-    """The trusted process that computes and compares on the device; the candidate stands still meanwhile."""
+    """The trusted process that computes and compares on the device; the candidate stands still meanwhile.
+
+    On a machine without one, ``cpu`` does the same on the processor.
+    """
 
     def __init__(self, operator: str, device: str, *, pause: Pause) -> None:
         self.pause = pause
@@ -33,7 +36,7 @@ class ArbiterProcess:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
             pass_fds=(self.exchange.descriptor,), env=accelerator.trusted_environment(device),
         )  # fmt: skip
-        if not self._line().get("device"):
+        if not self._line().get("device") and device != accelerator.CPU:
             self.end()
             raise JudgeError(f"the arbiter sees no {device}", "nvidia-smi; kb doctor")
 

@@ -3,6 +3,8 @@
 operator: rmsnorm
 """
 
+import struct
+
 import torch
 
 _SOURCE = """
@@ -14,7 +16,7 @@ __device__ float wide(__nv_bfloat16 v) { return __bfloat162float(v); }
 __device__ void narrow(float* to, float v) { *to = v; }
 __device__ void narrow(__half* to, float v) { *to = __float2half(v); }
 __device__ void narrow(__nv_bfloat16* to, float v) { *to = __float2bfloat16(v); }
-extern "C" __global__ void NAME(const TYPE* x, const TYPE* weight, TYPE* y, int hidden, int stride, double eps) {
+extern "C" __global__ void NAME(const TYPE* x, const TYPE* weight, TYPE* y, int hidden, int stride, int eps) {
     __shared__ float partial[256];
     const TYPE* row = x + (long long)blockIdx.x * stride;
     float sum = 0.f;
@@ -25,13 +27,17 @@ extern "C" __global__ void NAME(const TYPE* x, const TYPE* weight, TYPE* y, int 
         if (threadIdx.x < half) partial[threadIdx.x] += partial[threadIdx.x + half];
     }
     __syncthreads();
-    float scale = rsqrtf(partial[0] / hidden + (float)eps);
+    float scale = rsqrtf(partial[0] / hidden + __int_as_float(eps));
     for (int i = threadIdx.x; i < hidden; i += 256)
         narrow(y + (long long)blockIdx.x * hidden + i, wide(row[i]) * scale * wide(weight[i]));
 }
 """
 _TYPES = {torch.float32: "float", torch.float16: "__half", torch.bfloat16: "__nv_bfloat16"}
 _KERNELS = {}
+
+
+def _bits(value):
+    return struct.unpack("i", struct.pack("f", value))[0]
 
 
 def run(x, weight, eps=1e-6):
@@ -43,5 +49,5 @@ def run(x, weight, eps=1e-6):
         name = f"rmsnorm_{_TYPES[x.dtype].strip('_')}"
         text = _SOURCE.replace("TYPE", _TYPES[x.dtype]).replace("NAME", name)
         _KERNELS[x.dtype] = torch.cuda._compile_kernel(text, name)
-    _KERNELS[x.dtype]((rows, 1, 1), (256, 1, 1), (x, weight, y, hidden, x.stride(0), float(eps)))
+    _KERNELS[x.dtype]((rows, 1, 1), (256, 1, 1), (x, weight, y, hidden, x.stride(0), _bits(eps)))
     return y
