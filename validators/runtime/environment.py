@@ -40,7 +40,8 @@ def snapshot() -> dict[str, str]:
         "deterministic": torch.are_deterministic_algorithms_enabled,
         "cpu_rng": lambda: hash(bytes(torch.get_rng_state().numpy())),
         "cwd": os.getcwd,
-        "environ": lambda: hash(tuple(sorted(os.environ.items()))),
+        # An address that torch's compiler passes on to its own extensions is no setting.
+        "environ": lambda: hash(tuple(sorted(o for o in os.environ.items() if not o[0].startswith("_TORCHINDUCTOR")))),
         "trace": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
         "signals": lambda: [str(signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGALRM, signal.SIGTERM)],
         "flush_denormal": lambda: float(torch.tensor(1e-40) * 1.0) != 0.0,

@@ -144,6 +144,11 @@ def serve(channel: socket.socket, session: Session, handlers: dict[str, Handler]
 
 def load(session: Session, file: Path, function: str) -> dict[str, Any]:
     """Import a candidate's file and find its function."""
+    if session.device.kind != "cpu" and b"torch.compile" in file.read_bytes():
+        # The compiler patches parts of torch and extends the path when it is imported: not the candidate's doing.
+        for name in ("torch._dynamo", "torch._inductor.compile_fx", "setuptools"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)
     session.before = environment.snapshot()
     spec = importlib.util.spec_from_file_location("candidate", file)
     if spec is None or spec.loader is None:
