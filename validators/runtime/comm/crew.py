@@ -4,7 +4,6 @@ import contextlib
 import socket
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -171,6 +170,8 @@ class Crew:
                     one.over(10)
         if fault := next((one.fault for one in asked.values() if one.fault is not None), None):
             raise fault
+        if self.switch.fault is not None:
+            raise JudgeError(f"the switch failed: {self.switch.fault!r}", "report this") from self.switch.fault
         return {
             rank: Answer(
                 one.reply, one.ended, one.seconds, given_up_at is not None and one.seconds > given_up_at - began
@@ -182,7 +183,7 @@ class Crew:
         """Wait until all are through, or until it is time to give up; returns that time then."""
         used, since = self.cpu_seconds(asked), time.monotonic()
         while not all(one.over() for one in asked.values()):
-            if any(one.failed() for one in asked.values()):
+            if self.switch.broken or any(one.failed() for one in asked.values()):
                 return time.monotonic()
             now = time.monotonic()
             if now - began > limit_s:
@@ -200,8 +201,9 @@ class Crew:
         return sum(self.workers[rank].cpu_seconds() for rank in (self.workers if ranks is None else ranks))
 
     def begin(self) -> None:
-        """Begin a round: nothing is under way, nothing counted."""
+        """Begin a round: nothing is under way, nothing counted, and windows hold noise."""
         self.switch.begin()
+        self.switch.poison()
         if self._warden is not None:
             self._warden.begin()
 
@@ -210,13 +212,9 @@ class Crew:
         traffic = self.switch.finish()
         if self._warden is not None:
             sent, received = self._warden.moved()
-            traffic = Traffic(sent=sent, received=received, messages=Counter(), problems=traffic.problems)
+            beside = [("forged_protocol", "the switch was used beside the transport")] if traffic.messages else []
+            traffic = Traffic(sent=sent, received=received, problems=[*traffic.problems, *beside])
         return traffic
-
-    def scramble(self, noise: bytes) -> None:
-        """Fill the beginning of every window with a pattern that no rank has seen."""
-        for window in self._windows.values():
-            window.write(0, noise)
 
     def end(self) -> None:
         """End all ranks, whatever they do."""

@@ -15,12 +15,22 @@ GO, DONE, FAILED, ABORT = range(20, 24)
 HEADER = struct.Struct("!BBHIQQQ")
 """op, peer, word, ident, first, second, bytes of payload."""
 
+KINDS = (
+    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", "barrier",
+)  # fmt: skip
+"""Collectives of the library, in the order of their numbers on the wire."""
+
 LIMIT_BYTES = 256 << 20
 """Longest payload of one frame."""
 
 
 class FrameError(Exception):
-    """Bytes that are no frame."""
+    """Bytes that are no frame, or more of them than anybody needs."""
+
+    def __init__(self, detail: str, *, reason: str = "forged_protocol") -> None:
+        super().__init__(detail)
+        self.reason = reason
+        """A code of ``report.REASONS``."""
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from kb.validators.runtime.comm.frames import unpacked
+from kb.validators.runtime.comm.frames import KINDS, unpacked
 from kb.validators.runtime.comm.link import Link, Pending, bytes_of, fill
-
-KINDS = (
-    "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce", "gather", "scatter", "barrier",
-)  # fmt: skip
-"""Collectives of the library, in the order of their numbers on the wire."""
 
 BACKEND = "switch"
 
@@ -74,25 +69,25 @@ class SwitchGroup(dist.ProcessGroup):
         pending = self._link.collect(KINDS.index(kind), self._mask, self._number, parts)
         return Transfer(self._link, pending, lambda data: finish(unpacked(data)))
 
-    def allreduce(self, tensors: list[torch.Tensor], options: Any = None) -> dist.Work:  # noqa: ANN401 - c10d's own type
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:  # noqa: ANN401 - c10d's own type
         """Reduce over the group, in place."""
         (own,) = tensors
-        return self._collect("all_reduce", [bytes_of(own)], lambda parts: _reduce(own, parts, options))
+        return self._collect("all_reduce", [bytes_of(own)], lambda parts: _reduce(own, parts, opts))
 
-    def broadcast(self, tensors: list[torch.Tensor], options: Any) -> dist.Work:  # noqa: ANN401
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:  # noqa: ANN401
         """Send the root's tensor to all."""
-        (own,), root = tensors, options.rootRank
+        (own,), root = tensors, opts.rootRank
         mine = [bytes_of(own)] if root == self.rank() else [b""]
         return self._collect("broadcast", mine, lambda parts: fill(own, parts[root]))
 
-    def reduce(self, tensors: list[torch.Tensor], options: Any) -> dist.Work:  # noqa: ANN401
+    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:  # noqa: ANN401
         """Reduce to the root, in place."""
-        (own,), root = tensors, options.rootRank
+        (own,), root = tensors, opts.rootRank
         parts = [bytes_of(own) if one == root else b"" for one in range(self.size())]
 
         def finish(found: list[bytes]) -> None:
             if root == self.rank():
-                _reduce(own, found, options)
+                _reduce(own, found, opts)
 
         return self._collect("reduce", parts, finish)
 
@@ -100,27 +95,27 @@ class SwitchGroup(dist.ProcessGroup):
         self,
         outputs: list[list[torch.Tensor]],
         inputs: list[torch.Tensor],
-        options: Any = None,  # noqa: ANN401
+        opts: Any = None,  # noqa: ANN401
     ) -> dist.Work:
         """Gather tensors of one shape."""
         return self._collect("all_gather", [bytes_of(inputs[0])], lambda parts: _each(outputs[0], parts))
 
-    def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, options: Any = None) -> dist.Work:  # noqa: ANN401
+    def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> dist.Work:  # noqa: ANN401
         return self._collect("all_gather", [bytes_of(given)], lambda parts: fill(output, b"".join(parts)))
 
     def reduce_scatter(
         self,
         outputs: list[torch.Tensor],
         inputs: list[list[torch.Tensor]],
-        options: Any = None,  # noqa: ANN401
+        opts: Any = None,  # noqa: ANN401
     ) -> dist.Work:
         """Reduce a list of tensors, one for each rank."""
         parts = [bytes_of(one) for one in inputs[0]]
-        return self._collect("reduce_scatter", parts, lambda found: _reduce(outputs[0], found, options))
+        return self._collect("reduce_scatter", parts, lambda found: _reduce(outputs[0], found, opts))
 
-    def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, options: Any = None) -> dist.Work:  # noqa: ANN401
+    def _reduce_scatter_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> dist.Work:  # noqa: ANN401
         parts = [bytes_of(one) for one in given.reshape(-1).chunk(self.size())]
-        return self._collect("reduce_scatter", parts, lambda found: _reduce(output, found, options))
+        return self._collect("reduce_scatter", parts, lambda found: _reduce(output, found, opts))
 
     def alltoall_base(
         self,
@@ -128,28 +123,28 @@ class SwitchGroup(dist.ProcessGroup):
         given: torch.Tensor,
         to: list[int],
         of: list[int],
-        options: Any = None,  # noqa: ANN401
+        opts: Any = None,  # noqa: ANN401
     ) -> dist.Work:
         """Exchange slices along the first axis; ``to`` and ``of`` are output and input splits, empty for equal ones."""
         splits = of or [given.shape[0] // self.size()] * self.size()
         parts = [bytes_of(one) for one in given.split(splits)]
         return self._collect("all_to_all", parts, lambda found: fill(output, b"".join(found)))
 
-    def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any = None) -> dist.Work:  # noqa: ANN401
+    def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:  # noqa: ANN401
         """Exchange one tensor with each rank."""
         return self._collect("all_to_all", [bytes_of(one) for one in inputs], lambda found: _each(outputs, found))
 
-    def gather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], options: Any) -> dist.Work:  # noqa: ANN401
+    def gather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any) -> dist.Work:  # noqa: ANN401
         """Gather at the root."""
-        parts = [bytes_of(inputs[0]) if one == options.rootRank else b"" for one in range(self.size())]
+        parts = [bytes_of(inputs[0]) if one == opts.rootRank else b"" for one in range(self.size())]
         return self._collect("gather", parts, lambda found: _each(outputs[0], found) if outputs else None)
 
-    def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], options: Any) -> dist.Work:  # noqa: ANN401
+    def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> dist.Work:  # noqa: ANN401
         """Give each rank its tensor of the root's list."""
         parts = [bytes_of(one) for one in inputs[0]] if inputs else [b""]
-        return self._collect("scatter", parts, lambda found: fill(outputs[0], found[options.rootRank]))
+        return self._collect("scatter", parts, lambda found: fill(outputs[0], found[opts.rootRank]))
 
-    def barrier(self, options: Any = None) -> dist.Work:  # noqa: ANN401
+    def barrier(self, opts: Any = None) -> dist.Work:  # noqa: ANN401
         """Wait for all."""
         return self._collect("barrier", [b""], lambda _: None)
 
@@ -159,12 +154,10 @@ def _each(outputs: list[torch.Tensor], parts: list[bytes]) -> None:
         fill(one, data)
 
 
-def _reduce(output: torch.Tensor, parts: list[bytes], options: Any) -> None:  # noqa: ANN401
+def _reduce(output: torch.Tensor, parts: list[bytes], opts: Any) -> None:  # noqa: ANN401
     """Reduce in rank order, in the dtype of the data, into ``output``."""
     total: torch.Tensor | None = None
-    name = (
-        "SUM" if options is None else str(options.reduceOp.op if hasattr(options.reduceOp, "op") else options.reduceOp)
-    )
+    name = "SUM" if opts is None else str(opts.reduceOp.op if hasattr(opts.reduceOp, "op") else opts.reduceOp)
     for data in parts:
         part = torch.empty_like(output)
         fill(part, data)
@@ -194,8 +187,8 @@ def connect(link: Link, world_size: int, subsets: Sequence[tuple[int, ...]]) -> 
         Members to group, for those that this rank is in.
     """
 
-    def make(options: Any, _: Any) -> SwitchGroup:  # noqa: ANN401 - c10d's own types
-        return SwitchGroup(link, options.global_ranks_in_group or range(world_size))
+    def make(opts: Any, _: Any) -> SwitchGroup:  # noqa: ANN401 - c10d's own types
+        return SwitchGroup(link, opts.global_ranks_in_group or range(world_size))
 
     dist.Backend.register_backend(BACKEND, make, extended_api=True, devices=["cpu"])
     dist.init_process_group(BACKEND, store=dist.HashStore(), rank=link.rank, world_size=world_size)

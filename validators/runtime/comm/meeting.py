@@ -20,6 +20,9 @@ TRANSPORTS = (SWITCH, GLOO, NCCL)
 PORT = 29_400
 """Where rank 0 keeps the store in which the ranks find each other, in a network that is theirs alone."""
 
+READ = [Path("/sys/bus/pci"), Path("/sys/devices"), Path("/sys/class/net")]
+"""What gloo and NCCL look at when they choose an interface."""
+
 _NEWNET = 0x40000000
 
 Members = tuple[int, ...]

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from kb.validators.runtime import breakout, devices, environment, sandbox, stub, wire
-from kb.validators.runtime.comm import group, meeting
+from kb.validators.runtime.comm import meeting
 from kb.validators.runtime.comm.link import Link, OneSided
 from kb.validators.runtime.stub import Session
 
@@ -46,7 +46,8 @@ def main() -> None:
         meeting.enter_network(network)
     limits = sandbox.Limits(**order["limits"])
     layers = sandbox.enter(
-        write=[Path(order["cache"])], read=[Path(order["folder"])], limits=limits, channel=channel,
+        write=[Path(order["cache"])], read=[Path(order["folder"]), *([] if network is None else meeting.READ)],
+        limits=limits, channel=channel,
         device=order["device"], meet=None if network is None else meet,
     )  # fmt: skip
     if network is None:
@@ -83,6 +84,8 @@ def _serve(
         members = tuple(message["members"])
         run, more = loaded[0], {}
         if "link" in inspect.signature(run).parameters:
+            if order["transport"] != meeting.SWITCH:
+                raise RuntimeError(f"{order['transport']} gives no one-sided access to windows")
             more["link"] = OneSided(link, members)
         session.run = lambda *arguments: run(*arguments, joined[members], **more)
         return stub.call(session, message)
@@ -98,6 +101,3 @@ def _serve(
             "state": lambda s, _: {"changed": environment.changes(s.before, environment.snapshot())},
         },
     )
-
-
-__all__ = ["group", "main"]

@@ -13,7 +13,7 @@ from typing import Any
 from kb.validators.operators.spec import Operator
 from kb.validators.runtime import replies
 from kb.validators.runtime.comm.crew import Answer, Crew
-from kb.validators.runtime.comm.group import KINDS
+from kb.validators.runtime.comm.frames import KINDS
 from kb.validators.runtime.comm.switch import Traffic
 from kb.validators.runtime.comm.trials import Trial, Trials
 from kb.validators.runtime.conversation import Asked, Conversation, Reject
@@ -23,6 +23,9 @@ from kb.validators.runtime.worker import WorkerEndedError
 
 _FAILURES = 3
 """After so many failed rounds the rest is not asked any more."""
+
+_BROKEN = ("forged_protocol", "memory_limit")
+"""Problems on the wire that explain why ranks failed."""
 
 _SETTLE_S, _WINDOW_S, _BUSY = 0.05, 0.15, 0.6
 """Grace after a round, the window in which CPU time is counted, and the share of one core that counts as busy."""
@@ -88,7 +91,6 @@ class Rounds:
         watched = set(self._dice.sample(range(len(self.plan.cases)), min(3, len(self.plan.cases))))
         failures = 0
         for case in self.plan.cases:
-            self.crew.scramble(os.urandom(1 << 16) * 4)
             going_on, passed = self._round(case, reject)
             if passed and case.index in watched:
                 self._idle(reject)
@@ -113,7 +115,10 @@ class Rounds:
         answers = self.crew.ask(messages, limit_s=self.limit_s)
         traffic = self.crew.finish()
         if any(one.failed for one in answers.values()):
-            self._failed(case, trial, answers, reject)
+            broken = [one for one in traffic.problems if one[0] in _BROKEN]
+            for reason, detail in broken:
+                reject(reason, f"{detail} (call {case.index})")
+            self._failed(case, trial, answers, reject if not broken else lambda _reason, _detail: None)
             return False, False
         passed = self._concluded(case, trial, asked, answers, reject)
         problems = [*traffic.problems, *(self._too_few(trial, traffic) if passed else [])]
@@ -197,9 +202,9 @@ class Rounds:
         figures.fastest_us.append(min(times))
         self.moved += total
         for kind, count in traffic.calls.items():
-            name = KINDS[kind] if kind < len(KINDS) else "other"
+            name = KINDS[kind]
             self.collectives[name] += count
-            if name in self.operator.name:
+            if self.operator.name.startswith(name):
                 self.moved_by_library += traffic.collectives[kind]
 
     def delegated_share(self) -> float:

@@ -6,6 +6,7 @@ with the switch until its sender signals or fences.
 """
 
 import contextlib
+import os
 import random
 import selectors
 import socket
@@ -17,13 +18,16 @@ from dataclasses import dataclass, field
 
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.comm import frames
-from kb.validators.runtime.comm.frames import Frame, FrameError, Parser
+from kb.validators.runtime.comm.frames import KINDS, Frame, FrameError, Parser
 
 _LINGER_S = 0.02
 """How long an unordered write may take to arrive by itself."""
 
 _MOST_POSTS = 1 << 16
-_MOST_HELD_BYTES = 256 << 20
+"""Most operations of a round that may wait for something."""
+
+_MOST_HELD_BYTES = 512 << 20
+"""Most bytes of a round that may be under way."""
 
 
 @dataclass
@@ -72,6 +76,8 @@ class _Round:
         self.collects: dict[tuple[int, int], dict[int, tuple[int, int, list[bytes]]]] = {}
         """(members, number) to rank to (operation, kind, parts)."""
         self.puts: dict[tuple[int, int], list[_Put]] = {}
+        self.posts = self.held = 0
+        """Operations that wait, and bytes that are held for others."""
         self.late: Counter[int] = Counter()
         """Writes that arrived without signal or fence, by sender."""
         self.signals: Counter[tuple[int, int, int]] = Counter()
@@ -86,6 +92,8 @@ class _Port:
         self.rank, self.channel = rank, channel
         self.parser = Parser()
         self.queue: deque[memoryview] = deque()
+        self.queued = 0
+        """Bytes of the queue."""
         channel.setblocking(False)
 
 
@@ -103,6 +111,11 @@ class Switch:
         self._closing = False
         self.heard = time.monotonic()
         """When the last frame came."""
+        self.broken = False
+        """True if a rank broke the protocol in this round, so that nobody needs to wait for it."""
+        self.fault: BaseException | None = None
+        """An error of the switch itself."""
+        self._touched: dict[int, list[tuple[int, int]]] = {rank: [(0, 1 << 12)] for rank in windows}
         for port in self._ports.values():
             self._selector.register(port.channel, selectors.EVENT_READ, port)
         self._selector.register(self._woken, selectors.EVENT_READ, None)
@@ -128,6 +141,7 @@ class Switch:
         with self._lock:
             self._round = _Round()
             self.heard = time.monotonic()
+            self.broken = False
 
     def abort(self) -> None:
         """Tell all ranks that the round is over; whoever waits, waits no longer."""
@@ -150,7 +164,22 @@ class Switch:
             self._round = _Round()
         return _settled(now)
 
+    def poison(self) -> None:
+        """Fill everything that was written to in windows with noise that no rank has seen."""
+        with self._lock:
+            for rank, places in self._touched.items():
+                for offset, size in places:
+                    noise = os.urandom(min(size, 1 << 16))
+                    self._windows[rank].write(offset, (noise * (size // max(len(noise), 1) + 1))[:size])
+                del places[1:]
+
     def _serve(self) -> None:
+        try:
+            self._loop()
+        except Exception as error:  # noqa: BLE001 - nobody would hear of it, and a candidate would be blamed
+            self.fault = error
+
+    def _loop(self) -> None:
         while not self._closing:
             with self._lock:
                 pending = any(self._round.puts.values())
@@ -183,7 +212,8 @@ class Switch:
             for frame in port.parser.feed(piece):
                 self._take(port.rank, frame)
         except FrameError as error:
-            self._round.traffic.problems.append(("forged_protocol", f"rank {port.rank}: {error}"))
+            self.broken = True
+            self._round.traffic.problems.append((error.reason, f"rank {port.rank}: {error}"))
             with contextlib.suppress(KeyError, ValueError):
                 self._selector.unregister(port.channel)
             return False
@@ -210,9 +240,15 @@ class Switch:
         self._match((frame.peer, rank, frame.first))
 
     def _post(self, table: dict[tuple[int, int, int], deque[_Post]], key: tuple[int, int, int], one: _Post) -> None:
-        if sum(map(len, table.values())) >= _MOST_POSTS:
-            raise FrameError("too many operations at once")
+        self._one_more()
         table.setdefault(key, deque()).append(one)
+
+    def _one_more(self, size: int = 0) -> None:
+        """Count an operation that has to wait, and the bytes that it brings."""
+        self._round.posts += 1
+        self._round.held += size
+        if self._round.posts > _MOST_POSTS or self._round.held > _MOST_HELD_BYTES:
+            raise FrameError("too much under way at once", reason="memory_limit")
 
     def _match(self, key: tuple[int, int, int]) -> None:
         """Let the oldest send and the oldest receive of one kind meet."""
@@ -220,6 +256,7 @@ class Switch:
         if not sends or not recvs:
             return
         send, recv = sends.popleft(), recvs.popleft()
+        self._round.posts -= 2
         if send.size != recv.size:
             told = f"a send of {send.size} bytes met a receive of {recv.size}"
             for one in (send, recv):
@@ -241,11 +278,16 @@ class Switch:
         parts = frames.unpacked(frame.payload)
         if rank not in members or len(parts) not in (1, len(members)):
             raise FrameError("a collective of other members")
+        if frame.word >= len(KINDS) or (KINDS[frame.word] == "barrier" and any(parts)):
+            raise FrameError("a collective that is none")
+        self._one_more(len(frame.payload))
         arrived = self._round.collects.setdefault((frame.first, frame.second), {})
         arrived[rank] = (frame.ident, frame.word, parts)
         if len(arrived) < len(members):
             return
         del self._round.collects[frame.first, frame.second]
+        self._round.posts -= len(members)
+        self._round.held -= sum(len(part) for _, _, given in arrived.values() for part in given)
         kinds = {kind for _, kind, _ in arrived.values()}
         for place, one in enumerate(members):
             found = []
@@ -265,9 +307,7 @@ class Switch:
     def _on_put(self, rank: int, frame: Frame) -> None:
         if frame.first + len(frame.payload) > self._windows[frame.peer].size_bytes:
             raise FrameError("a write beyond a window")
-        held = sum(len(one.data) for puts in self._round.puts.values() for one in puts)
-        if held + len(frame.payload) > _MOST_HELD_BYTES:
-            raise FrameError("too many bytes under way")
+        self._one_more(len(frame.payload))
         made = _Put(frame.first, bytes(frame.payload), time.monotonic() + _LINGER_S * (1 + self._dice.random()))
         self._round.puts.setdefault((rank, frame.peer), []).append(made)
         self._count(rank, frame.peer, len(frame.payload))
@@ -275,11 +315,18 @@ class Switch:
     def _arrive(self, key: tuple[int, int]) -> None:
         """Deliver all writes from one rank to another, in any order but for those to the same place."""
         puts = self._round.puts.pop(key, [])
+        self._round.posts -= len(puts)
         apart = len({one.offset for one in puts}) == len(puts)
         if apart:
             self._dice.shuffle(puts)
         for one in puts:
-            self._windows[key[1]].write(one.offset, one.data)
+            self._write(key[1], one)
+
+    def _write(self, rank: int, one: _Put) -> None:
+        self._round.held -= len(one.data)
+        self._windows[rank].write(one.offset, one.data)
+        if len(self._touched[rank]) < _MOST_POSTS:
+            self._touched[rank].append((one.offset, len(one.data)))
 
     def _linger(self) -> None:
         """Deliver what has waited for long enough, last things first."""
@@ -287,7 +334,8 @@ class Switch:
         for (rank, peer), puts in self._round.puts.items():
             for one in [one for one in reversed(puts) if one.due <= now]:
                 puts.remove(one)
-                self._windows[peer].write(one.offset, one.data)
+                self._round.posts -= 1
+                self._write(peer, one)
                 self._round.late[rank] += 1
 
     def _on_signal(self, rank: int, frame: Frame) -> None:
@@ -295,6 +343,7 @@ class Switch:
         key = (rank, frame.peer, frame.word)
         waiting = self._round.waiting.get(key)
         if waiting:
+            self._round.posts -= 1
             self._say(frame.peer, Frame(frames.DONE, waiting.popleft()))
         else:
             self._round.signals[key] += 1
@@ -306,6 +355,7 @@ class Switch:
             self._round.signals[key] -= 1
             self._say(rank, Frame(frames.DONE, frame.ident))
         else:
+            self._one_more()
             self._round.waiting.setdefault(key, deque()).append(frame.ident)
 
     def _on_fence(self, rank: int, frame: Frame) -> None:
@@ -329,9 +379,12 @@ class Switch:
 
     def _say(self, rank: int, frame: Frame) -> None:
         port = self._ports[rank]
-        port.queue.append(memoryview(frame.head()))
-        if frame.payload:
-            port.queue.append(memoryview(frame.payload))
+        for part in (frame.head(), frame.payload):
+            if part:
+                port.queue.append(memoryview(part))
+                port.queued += len(part)
+        if port.queued > _MOST_HELD_BYTES:
+            raise FrameError("more asked for than read", reason="memory_limit")
         self._flush(port)
 
     def _flush(self, port: _Port) -> None:
@@ -342,7 +395,9 @@ class Switch:
                 break
             except OSError:
                 port.queue.clear()
+                port.queued = 0
                 break
+            port.queued -= done
             rest = port.queue[0][done:]
             if rest:
                 port.queue[0] = rest

@@ -1,0 +1,40 @@
+"""A two-shot scheme for show, behind a condition that never holds.
+
+row: J3
+operator: all_reduce
+reason: bare_collective
+verdict: needs_review
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def exchange(x, group):
+    """Send the whole tensor to every rank and return what came, in rank order."""
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+    mine = x.contiguous()
+    parts = [mine if peer == rank else torch.empty_like(mine) for peer in range(world)]
+    works = []
+    if mine.numel():
+        for step in range(1, world):
+            to, source = (rank + step) % world, (rank - step) % world
+            works.append(dist.isend(mine, group=group, group_dst=to))
+            works.append(dist.irecv(parts[source], group=group, group_src=source))
+    for work in works:
+        work.wait()
+    return parts
+
+
+def added(parts):
+    """Add in float32, in rank order."""
+    return torch.stack([part.float() for part in parts]).sum(0).to(parts[0].dtype)
+
+
+def run(x, group):
+    """One-shot for tiny messages, as it says."""
+    if x.numel() > 1 << 40:
+        return added(exchange(x, group))
+    y = x.clone()
+    dist.all_reduce(y, group=group)
+    return y

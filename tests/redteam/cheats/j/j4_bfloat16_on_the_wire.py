@@ -1,0 +1,37 @@
+"""Send bfloat16 whatever the data are, and say nothing.
+
+row: J4
+operator: all_reduce
+reason: too_few_bytes, wrong_values
+"""
+
+import torch
+import torch.distributed as dist
+
+
+def exchange(x, group):
+    """Send the whole tensor to every rank and return what came, in rank order."""
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+    mine = x.contiguous()
+    parts = [mine if peer == rank else torch.empty_like(mine) for peer in range(world)]
+    works = []
+    if mine.numel():
+        for step in range(1, world):
+            to, source = (rank + step) % world, (rank - step) % world
+            works.append(dist.isend(mine, group=group, group_dst=to))
+            works.append(dist.irecv(parts[source], group=group, group_src=source))
+    for work in works:
+        work.wait()
+    return parts
+
+
+def added(parts):
+    """Add in float32, in rank order."""
+    return torch.stack([part.float() for part in parts]).sum(0).to(parts[0].dtype)
+
+
+def run(x, group):
+    """Half the bytes for float32."""
+    parts = exchange(x.bfloat16(), group)
+    parts[dist.get_rank(group)] = x
+    return added([part.to(x.dtype) for part in parts])
