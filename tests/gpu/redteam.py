@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,8 @@ def main() -> None:
     began = time.time()
     rows: dict[str, dict[str, Any]] = {}
     with ThreadPoolExecutor(given.jobs) as pool:
-        for row in pool.map(in_process, names):
+        for one_done in as_completed([pool.submit(in_process, name) for name in names]):
+            row = one_done.result()
             rows[row["name"]] = row
             if given.log:
                 with Path(given.log).open("a", encoding="utf-8") as file:

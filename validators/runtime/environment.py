@@ -20,7 +20,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-
 _PRECISION = (
     "allow_tf32", "fp32_precision", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction",
     "allow_fp16_accumulation", "benchmark", "deterministic", "enabled",
