@@ -283,6 +283,14 @@ def _measured(cells: Sequence[Mapping[str, Any]], scope: DeviceScope | None, tod
     )
 
 
+def gain(
+    cells: Sequence[Mapping[str, Any]], *, scope: DeviceScope | None = None, today: Today | None = None
+) -> float | None:
+    """Return the speed-up of the measured figure that :func:`best` shows; None where nothing was measured."""
+    figure = _measured(cells, scope, today or Today()) if cells else None
+    return None if figure is None else figure.speedup
+
+
 def shown(cells: Iterable[Mapping[str, Any]], today: Today) -> list[dict[str, Any]]:
     """Return cells as a person or a script reads them: with freshness and reasons, without what these came from."""
     found = []

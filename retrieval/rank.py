@@ -41,6 +41,8 @@ _ABOUT = 0.3
 _FRESHNESS: Mapping[str, float] = {"fresh": 1.0, "unknown": 0.5, "stale": 0.4, "infeasible": 0.2, "refuted": 0.0}
 _KIND: Mapping[str, float] = {"target": 0.2, "campaign": 0.3, "combination": 0.6}
 """A target describes what is wanted, a combination what it is made of: nearly every word of a domain is in them."""
+_LEAST_GAIN, _MOST_GAIN = 0.25, 1.25
+"""Measured speed-ups beyond these count no further: what is proven matters more than by how much."""
 _CODE_FOR_TROUBLE = 0.4
 """Code where something is wrong or slow, against knowledge about it."""
 
@@ -69,6 +71,8 @@ class Candidate(Frozen):
     """False for what carries no code of its own."""
     narrow: bool = True
     """True for what is about a single operator."""
+    gain: float | None = None
+    """Speed-up that our judge measured there (above 1 is faster); None where nothing was measured."""
 
     @property
     def facets(self) -> frozenset[str]:
@@ -91,7 +95,7 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
         "tags": _share(asked_for, candidate.tags),
         "facets": understanding.agreement(candidate.topics, candidate.mentions),
         "operator": _operator(candidate, understanding),
-        "evidence": EVIDENCE.index(candidate.standing.level) / (len(EVIDENCE) - 1),
+        "evidence": _evidence(candidate),
         "freshness": _FRESHNESS[candidate.standing.freshness],
         "outcome": _outcome(candidate.outcome, understanding),
         "kind": _kind(candidate.kind, understanding),
@@ -102,7 +106,13 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
         total = (1.0 - share) * total + share * _reach(candidate, candidate.transfer.kind)
     if "training" in candidate.topics and "training" not in understanding.facets.get("phase", ()):
         total *= _TRAINING
-    return round(total, 4)
+    return round(min(total, 1.0), 4)
+
+
+def _evidence(candidate: Candidate) -> float:
+    """Return what is proven, worth more of what was measured to gain and less of what was measured to lose."""
+    level = EVIDENCE.index(candidate.standing.level) / (len(EVIDENCE) - 1)
+    return level if candidate.gain is None else level * min(max(candidate.gain, _LEAST_GAIN), _MOST_GAIN)
 
 
 def _share(asked: frozenset[str], text: str) -> float:

@@ -183,6 +183,7 @@ class _Search:
             narrow=bool(facts.get("entry_point")) or bool(row["operator"]) + len(facts.get("applies_to", ())) == 1,
             standing=evidence.standing(facts, scope=self.devices, transfer=reached, cells=cells, today=self.today),
             transfer=reached,
+            gain=evidence.gain(cells, scope=self.devices, today=self.today),
             withdrawn=row["withdrawn"],
         )
         return _Ranked(rank.score(candidate, self.understanding, asked=self.scope.devices is not None), candidate, row)

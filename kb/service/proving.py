@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,14 +41,16 @@ def judges_of(entries: Path) -> Judges:
         entries: Folder of the entries.
     """
     from kb.validators import keys
+    from kb.validators.runtime import fingerprint
 
     basis = basis_of_today()
     try:
         ring = keys.read_keyring(entries)
     except EntryFormatError:
         ring = {}
+    folder = _specs()
     named = {
-        "operators": dict(basis.operators),
+        "operators": fingerprint.digest_of(folder, folder.glob("*.py")),
         "revision": basis.revision,
         "classes": {str(number): kind for number, kind in basis.classes.items()},
         "ring": {name: [str(key.valid_from), str(key.valid_until)] for name, key in ring.items()},
@@ -56,14 +58,40 @@ def judges_of(entries: Path) -> Judges:
     return Judges(basis, ring, hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest())
 
 
+class _Operators(Mapping[str, str]):
+    """Operator to the digest of its spec; made when it is asked for, because most are not."""
+
+    def __init__(self, folder: Path) -> None:
+        self._names = sorted(file.stem for file in folder.glob("*.py"))
+        self._made: dict[str, str] = {}
+
+    def __getitem__(self, name: str) -> str:
+        from kb.validators.runtime import fingerprint
+
+        if name not in self._made:
+            if name not in self._names:
+                raise KeyError(name)
+            self._made[name] = fingerprint.operator_sha256(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _specs() -> Path:
+    from kb.validators.runtime import fingerprint
+
+    return Path(fingerprint.__file__).parents[1] / "operators"
+
+
 def basis_of_today() -> cells.Basis:
     """Return the operators and the revision of the judge that is installed; needs neither torch nor numpy."""
     from kb.validators.runtime import fingerprint
 
-    folder = Path(fingerprint.__file__).parents[1] / "operators"
-    names = [file.stem for file in folder.glob("*.py")]
-    operators = {name: fingerprint.operator_sha256(name) for name in names}
-    return cells.Basis(operators, fingerprint.JUDGE_REVISION, fingerprint.REVISIONS)
+    return cells.Basis(_Operators(_specs()), fingerprint.JUDGE_REVISION, fingerprint.REVISIONS)
 
 
 def cells_of(entries: Path, stored: "StoredEntry", judges: Judges) -> tuple[list[cells.Cell], list[str]]:

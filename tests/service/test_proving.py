@@ -88,6 +88,16 @@ def test_measured_goes_before_documented_in_a_search(
     assert hits == [("bb", "fresh"), ("cc", "unknown"), ("aa", "refuted")]
 
 
+def test_what_was_measured_to_lose_comes_after_what_was_measured_to_gain(
+    root: Root, write_silu: WriteSilu, file_record: FileRecord, timing: dict[str, Any]
+) -> None:
+    for slug, ratio in (("aa", 0.5), ("bb", 1.2)):
+        verdict = "FAST" if ratio > 1 else "SLOW"
+        figure = {**timing, "ratio": ratio, "interval": [ratio - 0.01, ratio + 0.01], "verdict": verdict}
+        file_record(root, write_silu(root, slug, language="triton"), device=GPU, software=SOFTWARE, timing=[figure])
+    assert [hit.id[-2:] for hit in search(root, "H200").hits] == ["bb", "aa"]
+
+
 def edit(root: Root, filed: Filed, change: Callable[[dict[str, Any]], None]) -> None:
     """Edit a record as the cunning do: the file is named after its new content."""
     raw = json.loads((root.entries / filed.path).read_bytes())
@@ -218,8 +228,12 @@ def test_a_changed_operator_makes_stale_without_any_change_of_files(
     assert shown(root, entry)["freshness"] == "fresh"
     assert update(root).report is None
     basis = proving.basis_of_today()
-    changed = type(basis)({**basis.operators, "silu": "f" * 64}, basis.revision, basis.classes)
+    assert len(basis.operators["silu"]) == 64
+    assert basis.operators.get("../runtime/judge") is None
+    changed = type(basis)({"silu": "f" * 64}, basis.revision, basis.classes)
     monkeypatch.setattr(proving, "basis_of_today", lambda: changed)
+    judges = proving.judges_of(root.entries)
+    monkeypatch.setattr(proving, "judges_of", lambda _: proving.Judges(changed, judges.ring, "another digest"))
     monkeypatch.setattr(catalogue, "judge_state", lambda: "another state of the judge's files")
     found = shown(root, entry)
     assert found["freshness"] == "stale"
