@@ -11,7 +11,8 @@ from typing import Any
 from kb.validators.runtime import sandbox, verdicts, worker
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.comm import meeting
-from kb.validators.runtime.comm.switch import Switch, Traffic
+from kb.validators.runtime.comm.exchange import Traffic
+from kb.validators.runtime.comm.switch import Switch
 from kb.validators.runtime.comm.warden import Warden
 from kb.validators.runtime.launching import Launch, Process
 from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError
@@ -203,7 +204,6 @@ class Crew:
     def begin(self) -> None:
         """Begin a round: nothing is under way, nothing counted, and windows hold noise."""
         self.switch.begin()
-        self.switch.poison()
         if self._warden is not None:
             self._warden.begin()
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 from kb.validators.runtime.comm.frames import KINDS, unpacked
 from kb.validators.runtime.comm.link import Link, Pending, bytes_of, fill
@@ -47,7 +48,7 @@ class SwitchGroup(dist.ProcessGroup):
     """The ranks of one group, over one link."""
 
     def __init__(self, link: Link, members: Sequence[int]) -> None:
-        super().__init__(list(members).index(link.rank), len(members))
+        super().__init__(list(members).index(link.rank), len(members))  # type: ignore[call-arg]
         self._link, self._members = link, tuple(members)
         self._mask = sum(1 << one for one in members)
         self._number = 0
@@ -69,18 +70,18 @@ class SwitchGroup(dist.ProcessGroup):
         pending = self._link.collect(KINDS.index(kind), self._mask, self._number, parts)
         return Transfer(self._link, pending, lambda data: finish(unpacked(data)))
 
-    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:  # noqa: ANN401 - c10d's own type
+    def allreduce(self, tensors: list[torch.Tensor], opts: Any = None) -> dist.Work:  # type: ignore[override]  # noqa: ANN401
         """Reduce over the group, in place."""
         (own,) = tensors
         return self._collect("all_reduce", [bytes_of(own)], lambda parts: _reduce(own, parts, opts))
 
-    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:  # noqa: ANN401
+    def broadcast(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:  # type: ignore[override]  # noqa: ANN401
         """Send the root's tensor to all."""
         (own,), root = tensors, opts.rootRank
         mine = [bytes_of(own)] if root == self.rank() else [b""]
         return self._collect("broadcast", mine, lambda parts: fill(own, parts[root]))
 
-    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:  # noqa: ANN401
+    def reduce(self, tensors: list[torch.Tensor], opts: Any) -> dist.Work:  # type: ignore[override]  # noqa: ANN401
         """Reduce to the root, in place."""
         (own,), root = tensors, opts.rootRank
         parts = [bytes_of(own) if one == root else b"" for one in range(self.size())]
@@ -91,7 +92,7 @@ class SwitchGroup(dist.ProcessGroup):
 
         return self._collect("reduce", parts, finish)
 
-    def allgather(
+    def allgather(  # type: ignore[override]
         self,
         outputs: list[list[torch.Tensor]],
         inputs: list[torch.Tensor],
@@ -103,7 +104,7 @@ class SwitchGroup(dist.ProcessGroup):
     def _allgather_base(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> dist.Work:  # noqa: ANN401
         return self._collect("all_gather", [bytes_of(given)], lambda parts: fill(output, b"".join(parts)))
 
-    def reduce_scatter(
+    def reduce_scatter(  # type: ignore[override]
         self,
         outputs: list[torch.Tensor],
         inputs: list[list[torch.Tensor]],
@@ -127,19 +128,19 @@ class SwitchGroup(dist.ProcessGroup):
     ) -> dist.Work:
         """Exchange slices along the first axis; ``to`` and ``of`` are output and input splits, empty for equal ones."""
         splits = of or [given.shape[0] // self.size()] * self.size()
-        parts = [bytes_of(one) for one in given.split(splits)]
+        parts = [bytes_of(one) for one in torch.split(given, splits)]
         return self._collect("all_to_all", parts, lambda found: fill(output, b"".join(found)))
 
     def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], opts: Any = None) -> dist.Work:  # noqa: ANN401
         """Exchange one tensor with each rank."""
         return self._collect("all_to_all", [bytes_of(one) for one in inputs], lambda found: _each(outputs, found))
 
-    def gather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any) -> dist.Work:  # noqa: ANN401
+    def gather(self, outputs: list[list[torch.Tensor]], inputs: list[torch.Tensor], opts: Any) -> dist.Work:  # type: ignore[override]  # noqa: ANN401
         """Gather at the root."""
         parts = [bytes_of(inputs[0]) if one == opts.rootRank else b"" for one in range(self.size())]
         return self._collect("gather", parts, lambda found: _each(outputs[0], found) if outputs else None)
 
-    def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> dist.Work:  # noqa: ANN401
+    def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], opts: Any) -> dist.Work:  # type: ignore[override]  # noqa: ANN401
         """Give each rank its tensor of the root's list."""
         parts = [bytes_of(one) for one in inputs[0]] if inputs else [b""]
         return self._collect("scatter", parts, lambda found: fill(outputs[0], found[opts.rootRank]))
@@ -191,5 +192,5 @@ def connect(link: Link, world_size: int, subsets: Sequence[tuple[int, ...]]) -> 
         return SwitchGroup(link, opts.global_ranks_in_group or range(world_size))
 
     dist.Backend.register_backend(BACKEND, make, extended_api=True, devices=["cpu"])
-    dist.init_process_group(BACKEND, store=dist.HashStore(), rank=link.rank, world_size=world_size)
+    dist.init_process_group(BACKEND, store=HashStore(), rank=link.rank, world_size=world_size)
     return {members: dist.new_group(list(members)) for members in subsets if link.rank in members}

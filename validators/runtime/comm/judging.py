@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from subprocess import SubprocessError
 from typing import Any
 
+import torch
+
 from kb.validators import operators
 from kb.validators.operators.spec import Operator, Workload
 from kb.validators.runtime import accelerator, findings, plan, replies, report
@@ -206,9 +208,12 @@ class _Judgement:
         self.plan = plan.draw(self.operator.name, self.workloads, master_seed=self.seed, calls=calls)
         for one in crew.workers.values():
             one.pause(stopped=True)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # small tensors, on a host that the ranks share
         try:
             trials = Trials(self.operator, self.plan, world_size=crew.world_size, wire=self.wire)
         finally:
+            torch.set_num_threads(threads)
             for one in crew.workers.values():
                 one.pause(stopped=False)
         self.seconds["reference"] = time.monotonic() - began

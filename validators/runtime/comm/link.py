@@ -47,6 +47,7 @@ def bytes_of(tensor: torch.Tensor) -> bytes:
 
 def fill(tensor: torch.Tensor, data: bytes) -> None:
     """Write bytes into a contiguous tensor."""
+    _contiguous(tensor)
     if data:
         tensor.detach().reshape(-1).view(torch.uint8).copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
 

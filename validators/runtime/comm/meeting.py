@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import TCPStore
 
 from kb.validators.runtime import seccomp
 from kb.validators.runtime.comm import group
@@ -48,7 +49,7 @@ def meet(order: dict[str, Any], link: Link) -> dict[Members, Any]:
     if order["transport"] == SWITCH:
         return group.connect(link, world, subsets(world))
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
-    store = dist.TCPStore("127.0.0.1", PORT, world, rank == 0, use_libuv=False)
+    store = TCPStore("127.0.0.1", PORT, world, rank == 0, use_libuv=False)
     dist.init_process_group(order["transport"], store=store, rank=rank, world_size=world)
     made = {one: dist.new_group(list(one)) for one in subsets(world)}  # every rank makes every group, in one order
     return {one: value for one, value in made.items() if rank in one}

@@ -13,8 +13,8 @@ from typing import Any
 from kb.validators.operators.spec import Operator
 from kb.validators.runtime import replies
 from kb.validators.runtime.comm.crew import Answer, Crew
+from kb.validators.runtime.comm.exchange import Traffic
 from kb.validators.runtime.comm.frames import KINDS
-from kb.validators.runtime.comm.switch import Traffic
 from kb.validators.runtime.comm.trials import Trial, Trials
 from kb.validators.runtime.conversation import Asked, Conversation, Reject
 from kb.validators.runtime.plan import Case, Plan
