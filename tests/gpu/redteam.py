@@ -42,9 +42,8 @@ def one(name: str) -> dict[str, Any]:
 
     chosen = ALL[name]
     workloads = [w for w in operators.load(chosen.sample.operator).workloads if w.use in chosen.uses]
-    tools = (chosen.sanitizer,) if chosen.sanitizer else ()
     options = Options(
-        device="cuda:0", calls=(3, 4), workloads=workloads, call_limit_s=60, load_limit_s=150, sanitizers=tools
+        device="cuda:0", calls=(3, 4), workloads=workloads, call_limit_s=60, load_limit_s=150, sanitizers=chosen.tools
     )
     began = time.time()
     try:

@@ -1,7 +1,7 @@
 """The red team on a GPU: candidates that need one, and what is expected of each.
 
 Docstrings are those of ``tests/redteam``, with more facts: ``forges: time`` marks a cheat whose values are right,
-so that only clocks can object; ``sanitizer: TOOL`` one that only compute-sanitizer finds; ``use: target`` asks for the
+so that only clocks can object; ``sanitizer: TOOL, …`` has it run under compute-sanitizer; ``use: target`` asks for the
 shapes of the targets too, whose values the arbiter computes on the device.
 """
 
@@ -23,7 +23,8 @@ class GpuSample:
 
     sample: Sample
     forges_time: bool
-    sanitizer: str
+    tools: tuple[str, ...]
+    """Tools of compute-sanitizer that it is run under."""
     uses: tuple[str, ...]
     """Uses of the workloads that it is judged at."""
 
@@ -45,7 +46,7 @@ def samples(kind: str) -> list[GpuSample]:
         GpuSample(
             read(path),
             _fact(path, "forges") == "time",
-            _fact(path, "sanitizer"),
+            tuple(one.strip() for one in _fact(path, "sanitizer").split(",") if one.strip()),
             ("awkward", *filter(None, [_fact(path, "use")])),
         )
         for path in sorted((HERE / kind).glob("*.py"))

@@ -38,13 +38,17 @@ def main(arguments: list[str] | None = None) -> int:
             given.operator,
             given.file.read_bytes(),
             options=options,
-            progress=lambda phrase: sys.stderr.write(f"{phrase}\n") and None,
+            progress=_say,
         )
     except (JudgeError, OSError) as error:
         sys.stderr.write(f"{error}; {getattr(error, 'hint', '')}\n")
         return 10
     sys.stdout.write(json.dumps(found.to_json(), indent=2, sort_keys=True) + "\n")
     return 0 if found.verdict == ACCEPTED else 20
+
+
+def _say(phrase: str) -> None:
+    sys.stderr.write(f"{phrase}\n")
 
 
 if __name__ == "__main__":

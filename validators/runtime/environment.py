@@ -20,6 +20,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+_COMPILERS = ("TRITON_PTXAS", "TORCHINDUCTOR_", "_TORCHINDUCTOR_")
+"""Variables that torch's compiler sets for itself: where its assembler is, an address for its own extensions."""
+
 _PRECISION = (
     "allow_tf32", "fp32_precision", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction",
     "allow_fp16_accumulation", "benchmark", "deterministic", "enabled",
@@ -39,8 +42,7 @@ def snapshot() -> dict[str, str]:
         "deterministic": torch.are_deterministic_algorithms_enabled,
         "cpu_rng": lambda: hash(bytes(torch.get_rng_state().numpy())),
         "cwd": os.getcwd,
-        # An address that torch's compiler passes on to its own extensions is no setting.
-        "environ": lambda: hash(tuple(sorted(o for o in os.environ.items() if not o[0].startswith("_TORCHINDUCTOR")))),
+        "environ": lambda: hash(tuple(sorted(one for one in os.environ.items() if not one[0].startswith(_COMPILERS)))),
         "trace": lambda: (sys.gettrace(), sys.getprofile(), threading.gettrace(), threading.getprofile()),
         "signals": lambda: [str(signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGALRM, signal.SIGTERM)],
         "flush_denormal": lambda: float(torch.tensor(1e-40) * 1.0) != 0.0,

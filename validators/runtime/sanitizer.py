@@ -54,7 +54,7 @@ class _Tool:
             [*watch, *boot_command("kb.validators.runtime.stub", *handles)],
             stdin=subprocess.DEVNULL, stdout=launch.output, stderr=launch.output, cwd=launch.folder,
             # Every tensor has memory of its own, so that its neighbours are no part of it.
-            env={**launch.environment, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "TMPDIR": str(self.log.parent)},
+            env={**launch.environment, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"},
             pass_fds=launch.handles, start_new_session=True,
         )  # fmt: skip
 
@@ -111,12 +111,12 @@ def _use(worker: Worker, talk: Conversation, plan: Plan) -> tuple[str, int]:
         worker.wait_ready(limit_s=_START_S)
         worker.open_build()
         failed = replies.failure(worker.ask({"op": "load"}, limit_s=_START_S))
-        for case in _smallest(plan):
-            if failed is not None:
-                return f"raised: {failed[:200]}", calls
+        for case in _smallest(plan) if failed is None else ():
             message, _ = talk.message(case, talk.expectation.case(case.index))
             failed = replies.failure(worker.ask({**message, "op": "call"}, limit_s=_CALL_S))
             calls += 1
+            if failed is not None:
+                break
         with contextlib.suppress(wire.WireError):
             wire.send(worker.channel, {"op": "bye"})
         worker.wait(limit_s=60)

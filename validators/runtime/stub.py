@@ -144,9 +144,10 @@ def serve(channel: socket.socket, session: Session, handlers: dict[str, Handler]
 
 def load(session: Session, file: Path, function: str) -> dict[str, Any]:
     """Import a candidate's file and find its function."""
-    if session.device.kind != "cpu" and b"torch.compile" in file.read_bytes():
-        # The compiler patches parts of torch and extends the path when it is imported: not the candidate's doing.
-        for name in ("torch._dynamo", "torch._inductor.compile_fx", "setuptools"):
+    if session.device.kind != "cpu":
+        # Compilers patch parts of torch and extend the path when they are imported: not the candidate's doing.
+        compiler = ("torch._dynamo", "torch._inductor.compile_fx") if b"torch.compile" in file.read_bytes() else ()
+        for name in ("setuptools", *compiler):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     session.before = environment.snapshot()

@@ -1,6 +1,7 @@
 """Two kernels with a scratch buffer between them that is kept from call to call and written before it is read.
 
 operator: rmsnorm
+sanitizer: memcheck, racecheck, initcheck
 """
 
 import torch
