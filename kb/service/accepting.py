@@ -118,7 +118,7 @@ def _check(root: Root, job: jobs.Job, raw: Any, samples: Plain) -> _Checked:  # 
         *soundness.decision_faults(record),
         *_plan_faults(record, order),
         *soundness.timing_faults(record, held),
-        *soundness.device_faults(record),
+        *soundness.device_faults(record.device),
     ]
     if faults:
         raise EvidenceRefusedError(f"{name}: {faults[0]}", hint=_AGAIN)

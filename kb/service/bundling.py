@@ -142,6 +142,7 @@ def _write(
         raise ConfigError(f"{output} is there already", hint="remove it, or give another -o")
     new = jobs.fresh()
     made, expires = jobs.times(days)
+    judge = fingerprint.runtime_sha256()
     body = packing.pack(
         {"job": new.job, "device_kind": device_kind, "ceilings": ceilings.by_device(), "entries": rows},
         candidates,
@@ -156,9 +157,11 @@ def _write(
         "device_kind": device_kind,
         "timing": timing,
         "judge_revision": fingerprint.JUDGE_REVISION,
-        "judge_sha256": fingerprint.runtime_sha256(),
+        "judge_sha256": judge,
         "entries": [_kept(row, candidates[row["file"]]) for row in rows],
     }
+    if fingerprint.runtime_sha256() != judge:
+        raise ConfigError("the judge's own files changed while they were packed", hint="try again")
     jobs.save(kept)
     try:
         descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -81,12 +81,12 @@ def timing_faults(record: Record, samples: bytes | None) -> Iterator[str]:
                 yield f"timing {number}: its samples do not give its {name}"
 
 
-def device_faults(record: Record) -> Iterator[str]:
-    """Say what the measured machine contradicts of the device that the record names.
+def device_faults(facts: Plain) -> Iterator[str]:
+    """Say what the measured machine contradicts of the device that a record names.
 
-    A device that the hardware table does not know is not held against anything.
+    Args:
+        facts: ``device`` of the record. One that the hardware table does not know is not held against anything.
     """
-    facts = record.device
     if facts["arch"] == "cpu":
         if facts["name"] != "cpu":
             yield f"a cpu is not called {facts['name']}"

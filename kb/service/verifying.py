@@ -108,7 +108,7 @@ def _chain_faults(filed: list[Filed]) -> Iterator[Fault]:
 def _content_faults(root: Root, one: Filed) -> Iterator[str]:
     """Compute verdict, times and hardware again from the record and its side file."""
     yield from soundness.decision_faults(one.record)
-    yield from soundness.device_faults(one.record)
+    yield from soundness.device_faults(one.record.device)
     samples = None
     if one.record.samples_sha256 is not None:
         try:

@@ -46,8 +46,10 @@ outcome = "works"
 operator = "{operator}"
 language = "torch"
 entry_point = "kernel.py:run"
-dtypes = ["float32"]
+dtypes = ["{dtype}"]
 license = "Apache-2.0"
+[limits]
+num_tokens = {{ max = 1000 }}
 [requires]
 arch = ["cpu"]
 [source]
@@ -86,7 +88,9 @@ def base(folder: Path, *, looked_for: Sequence[Path] = ()) -> Root:
     for entry_id, body in bodies.items():
         place = root.entries / entry_id
         place.mkdir(parents=True)
-        (place / "entry.toml").write_text(FACTS.format(operator=entry_id.split("/")[1]), encoding="utf-8")
+        operator = entry_id.split("/")[1]
+        dtype = {"silu": "bfloat16", "softmax": "float16"}[operator]
+        (place / "entry.toml").write_text(FACTS.format(operator=operator, dtype=dtype), encoding="utf-8")
         (place / "README.md").write_text("# In double\n", encoding="utf-8")
         (place / "kernel.py").write_text(body, encoding="utf-8")
     return root

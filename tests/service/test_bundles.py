@@ -15,11 +15,13 @@ from typing import Any
 import pytest
 
 from kb.errors import ConfigError, EntryNotFoundError, EvidenceRefusedError, ValidatorError
+from kb.models.record import written
 from kb.service import jobs
 from kb.service.accepting import accept
 from kb.service.bundling import bundle
 from kb.service.validating import all_records
 from kb.service.verifying import verify
+from kb.store import records
 from kb.validators import bundle as packing
 from kb.validators import keys
 from kb.validators.runtime import boxing, sealing
@@ -37,7 +39,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         archive, evidence = box / "job.pyz", box / "evidence.json"
         keys.own_key(settings)
         root = bundled.base(tmp_path_factory.mktemp("base"), looked_for=[archive, settings / "judge-key.pem", evidence])
-        made = bundle(root, [SILU, SOFTMAX], archive, device_kind="cpu")
+        made = bundle(root, [SILU, SOFTMAX], archive, device_kind="cpu", timing=True, regimes=["warm/eager"])
         assert made.entries == (f"{SILU}@1", f"{SOFTMAX}@1")
         archive.chmod(0o644)
         first = bundled.run(archive, "-o", "evidence.json", "--only", SILU)
@@ -94,6 +96,11 @@ def test_accepted_evidence_is_signed_chained_and_filed_once(here: Ran) -> None:
     assert [one.note for one in done] == [None, None]
     found = verify(here.root)
     assert (found.records, found.faults, found.not_recomputed) == (2, (), 0)
+    timed = next(one.record for one in all_records(here.root.entries) if one.entry_id == SILU)
+    assert timed.timing is not None
+    assert timed.timing[0].baseline is not None
+    assert timed.timing[0].baseline.name == "torch.nn.functional.silu"
+    assert timed.device["peaks"]["copy_gbps"] > 0
     before = {path: path.read_bytes() for path in here.root.entries.rglob("*.json")}
     again = list(accept(here.root, [here.evidence]))
     assert [one.note for one in again] == ["accepted before"] * 2
@@ -161,6 +168,13 @@ def later(days: float) -> str:
         (("device",), {"name": "NVIDIA B200", "arch": "sm_100"}, "its kind of device is not the one"),
         (("device", "secret"), 1, "is no record"),
         (("timing",), [{"ratio": 9.0}], "is no record"),
+        (("timing", 0, "ratio"), 9.5, "timing 0: its samples do not give its ratio"),
+        (("timing", 0, "candidate_us", "median"), 0.5, "its samples do not give its candidate_us"),
+        (("timing", 0, "workload", "axes"), {"num_tokens": 1, "hidden_size": 9}, "was not asked for"),
+        (("timing", 0, "baseline", "source_sha256"), "0" * 64, "something that is not in the bundle"),
+        (("timing",), None, "its samples give 1 timings, not 0"),
+        (("samples_sha256",), "0" * 64, "its samples are missing"),
+        (("samples_sha256",), None, "its times have no samples"),
     ],
 )
 def test_evidence_that_does_not_hold_together_is_refused_even_under_a_right_seal(
@@ -173,6 +187,51 @@ def test_evidence_that_does_not_hold_together_is_refused_even_under_a_right_seal
     with pytest.raises(EvidenceRefusedError, match=said):
         list(accept(here.root, [file]))
     assert not list(here.root.entries.rglob("records"))
+
+
+def test_samples_that_are_others_are_refused(here: Ran, tmp_path: Path) -> None:
+    document = json.loads(here.evidence.read_bytes())
+    digest = document["evidence"][0]["samples_sha256"]
+    document["samples"][digest]["results"][0]["blocks"][0]["batches"][0]["wall_us"] = 0.25
+    file = bundled.resealed(here.evidence, tmp_path / "forged.json", key_of(here), document)
+    with pytest.raises(EvidenceRefusedError, match="its samples are not those that it names"):
+        list(accept(here.root, [file]))
+
+
+def test_an_edit_of_a_timed_record_or_of_its_samples_shows(here: Ran) -> None:
+    list(accept(here.root, [here.evidence]))
+    folder = here.root.entries / SILU / "records"
+    side = next(folder.glob("samples-*.json"))
+    path = next(one for one in folder.glob("*.json") if one != side)
+    original, raw = path.read_bytes(), json.loads(path.read_bytes())
+    places = [place for place in leaves(raw) if place[0] in ("timing", "telemetry", "roofline", "device", "bundle")]
+    assert len(places) > 40
+    for place in places:
+        edited = copy.deepcopy(raw)
+        at(edited, place[:-1])[place[-1]] = changed(at(edited, place))
+        body = written(edited)
+        name = records.file_name(body, created_utc=raw["created_utc"], arch=str(edited["device"]["arch"]))
+        path.unlink()
+        other = path.with_name(name)
+        other.write_bytes(body)
+        assert verify(here.root).faults, place
+        other.unlink()
+        path.write_bytes(original)
+    assert verify(here.root).faults == ()
+    samples = side.read_bytes()
+    side.write_bytes(samples.replace(b"1", b"2", 1))
+    assert any("not those that the record names" in one.message for one in verify(here.root).faults)
+    side.unlink()
+    assert any(side.name in one.message for one in verify(here.root).faults)
+
+
+def changed(value: object) -> object:
+    """Return another value of the same kind."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    return "0" + str(value)[1:] if isinstance(value, str) and not value.startswith("0") else "x"
 
 
 def test_a_case_left_out_is_missed(here: Ran, tmp_path: Path) -> None:

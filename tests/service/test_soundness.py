@@ -1,0 +1,67 @@
+"""A machine that is not what it is said to be is found out by what it says elsewhere and by what it can do."""
+
+from typing import Any
+
+import pytest
+
+from kb import hardware
+from kb.service import ceilings
+from kb.service.soundness import device_faults
+
+H200: dict[str, Any] = {
+    "name": "NVIDIA H200", "arch": "sm_90", "capability": "9.0", "sms": 132, "memory_bytes": 150_754_820_096,
+    "peaks": {
+        "copy_gbps": 4300.0, "matmul_tflops": {"bfloat16": 790.0, "float32": 51.0}, "launch_us": 6.0,
+        "l2_bytes": 60 << 20,
+    },
+}  # fmt: skip
+
+
+def faults(**changes: Any) -> list[str]:  # noqa: ANN401 - plain JSON
+    return list(device_faults(H200 | changes))
+
+
+def peaks(**changes: Any) -> dict[str, Any]:  # noqa: ANN401 - plain JSON
+    return {**H200["peaks"], **changes}
+
+
+def test_a_machine_that_is_what_it_says_has_no_fault() -> None:
+    assert faults() == []
+    assert faults(peaks=None) == []
+    assert faults(name="a device that nobody knows yet") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "NVIDIA B200"}, "is sm_100, not sm_90"),
+        ({"name": "NVIDIA B200", "arch": "sm_100"}, "its driver says 9.0"),
+        ({"name": "NVIDIA B200", "arch": "sm_100", "capability": "10.0"}, "SMs, not 132"),
+        ({"name": "NVIDIA B200", "arch": "sm_100", "capability": "10.0", "sms": 148}, "GB, not 151"),
+        (
+            {"name": "NVIDIA B200", "arch": "sm_100", "capability": "10.0", "sms": 148, "memory_bytes": 192 * 10**9,
+             "peaks": {"copy_gbps": 3600.0, "matmul_tflops": {"bfloat16": 700.0}}},
+            "measured, far less than",
+        ),
+        ({"peaks": {"copy_gbps": 8000.0, "matmul_tflops": {}}}, "more than the 4800"),
+        ({"peaks": {"copy_gbps": 4300.0, "matmul_tflops": {"bfloat16": 2000.0}}}, "more than the 989"),
+        ({"sms": 16}, "has 132 SMs"),
+    ],
+)  # fmt: skip
+def test_a_claim_of_other_hardware_fails(changes: dict[str, Any], said: str) -> None:
+    assert any(said in one for one in faults(**changes)), faults(**changes)
+
+
+def test_a_cpu_is_a_cpu() -> None:
+    assert faults(name="cpu", arch="cpu") == []
+    assert faults(name="NVIDIA H200", arch="cpu") == ["a cpu is not called NVIDIA H200"]
+
+
+def test_ceilings_are_those_of_the_table() -> None:
+    found = ceilings.of_device("NVIDIA H200")
+    assert found["float32"]["mem_gbps"] == 4800
+    assert found["bfloat16"]["tflops"] > 1900
+    assert found["float32"]["tflops"] < 400
+    assert ceilings.of_device("no such device") == {}
+    gpus = {name for device in hardware.devices() if device.arch != "cpu" for name in device.device_names}
+    assert set(ceilings.by_device()) == gpus
