@@ -9,6 +9,7 @@ the repository root:
 """
 
 import argparse
+import itertools
 import json
 import math
 import time
@@ -26,7 +27,7 @@ from kb.validators.runtime.sides import Side
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.workplace import Workplace
 
-WORKLOAD = Workload({"num_tokens": 64, "hidden_size": 512}, "float32")
+WORKLOAD = Workload({"num_tokens": 16, "hidden_size": 512}, "float32")
 TARGET_US = 100.0
 SLOWER = 1.05
 
@@ -86,7 +87,7 @@ def clock_us(device: str, turns: int) -> float:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
-        x = torch.randn(64, 512, device=device)
+        x = torch.randn(*WORKLOAD.axes.values(), device=device)
         for _ in range(50):
             module.run(x)
         torch.cuda.synchronize()
@@ -188,8 +189,8 @@ class Experiment:
             "regime": {"cache": "cold", "launch": regime.launch},
             "baseline": {"name": "the same kernel", "version": "1", "source_sha256": ""},
             "calls_per_batch": shape.slots, "slots": shape.slots, "blocks": blocks, "floor": floor.to_json(),
-            "launch_us": self.peaks["launch_us"], "pipe_us": self.pipe_us, "alone_us": 0.0,
-            "default_mhz": self.telemetry.default_mhz(), "sweep_floor_us": 0.0, "confirms": False,
+            "launch_us": self.peaks["launch_us"], "pipe_us": self.pipe_us[0], "least_pipe_us": self.pipe_us[1],
+            "alone_us": 0.0, "default_mhz": self.telemetry.default_mhz(), "sweep_floor_us": 0.0, "confirms": False,
         }  # fmt: skip
 
 
@@ -229,9 +230,9 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--sessions", type=int, default=100, help="of each of the two questions")
     parser.add_argument("--limit-s", type=float, default=330.0, help="no session begins later than this")
-    parser.add_argument("--launch", default="eager", choices=("eager", "graph"))
-    parser.add_argument("--calls", type=int, default=32)
-    parser.add_argument("--batches", type=int, default=1)
+    parser.add_argument("--graph-sessions", type=int, default=0, help="of each question, by graph replay, after these")
+    parser.add_argument("--calls", type=int, default=48)
+    parser.add_argument("--batches", type=int, default=3)
     parser.add_argument("--pairs", type=int, default=8)
     parser.add_argument("--steady-s", type=float, default=0.02)
     parser.add_argument("--out", default="")
@@ -241,26 +242,33 @@ def main() -> None:
     ready_s = time.monotonic() - began
     rows: list[dict[str, Any]] = []
     try:
-        for what, candidate, baseline, wanted in plan(asked.sessions):
+        todo = [(*one, "eager") for one in plan(asked.sessions)] + [
+            (*one, "graph") for one in plan(asked.graph_sessions)
+        ]
+        for what, candidate, baseline, wanted, launch in todo:
             if time.monotonic() - began > asked.limit_s:
                 break
-            rows.append({"what": what, "wanted": wanted} | experiment.session(candidate, baseline, asked.launch))
+            row = {"what": what, "wanted": wanted, "launch": launch}
+            rows.append(row | experiment.session(candidate, baseline, launch))
     finally:
         experiment.close()
     found = {
-        "device": asked.device, "launch": asked.launch, "loops": [experiment.base, experiment.slow],
+        "device": asked.device, "loops": [experiment.base, experiment.slow],
         "by_events": experiment.known, "peaks": experiment.peaks, "pipe_us": experiment.pipe_us,
-        "ready_s": round(ready_s, 1), "seconds": round(time.monotonic() - began, 1), "summary": summary(rows),
+        "ready_s": round(ready_s, 1), "seconds": round(time.monotonic() - began, 1),
+        "summary": {
+            launch: summary([row for row in rows if row["launch"] == launch]) for launch in ("eager", "graph")
+        },
     }  # fmt: skip
     print(json.dumps(found, indent=1))
-    for what in ("itself", "slower", "faster"):
-        ratios = [row["ratio"] for row in rows if row["what"] == what]
-        if ratios:
-            noise = statistics.median([row["noise"] for row in rows if row["what"] == what])
-            seconds = statistics.median([row["seconds"] for row in rows])
+    for launch, what in itertools.product(("eager", "graph"), ("itself", "slower", "faster")):
+        chosen = [row for row in rows if (row["what"], row["launch"]) == (what, launch)]
+        if chosen:
+            ratios = [row["ratio"] for row in chosen]
+            noise, seconds = (statistics.median([row[name] for row in chosen]) for name in ("noise", "seconds"))
             print(
-                f"{what}: ratio median {statistics.median(ratios):.4f}, {min(ratios):.4f} to {max(ratios):.4f}, "
-                f"noise {noise:.4f}, {seconds:.2f} s a session"
+                f"{launch} {what}: ratio median {statistics.median(ratios):.4f}, {min(ratios):.4f} to "
+                f"{max(ratios):.4f}, noise {noise:.4f}, {seconds:.2f} s a session"
             )
     if asked.out:
         Path(asked.out).write_text(json.dumps(found | {"sessions": rows}), encoding="utf-8")

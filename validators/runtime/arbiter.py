@@ -64,8 +64,9 @@ class Arbiter:
         workload = Workload(**message["workload"])
         if "seed" in message:
             self.arguments = mixed(
-                self.operator, workload, seed=message["seed"], static_seed=message.get("static_seed")
-            )
+                self.operator, workload, seed=message["seed"], static_seed=message.get("static_seed"),
+                edit_seed=message.get("edit_seed"),
+            )  # fmt: skip
             self._compute()
         rows = []
         for which, (raw, want) in enumerate(zip(message["outputs"], self.expected, strict=True)):

@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -94,19 +94,21 @@ class ArbiterProcess:
         return tuple(found)
 
     def check(
-        self, workload: Workload, found: Sequence[bytes], *, seed: int | None = None, static_seed: int | None = None
+        self, workload: Workload, found: Sequence[bytes], *, drawn: Mapping[str, int | None] | None = None
     ) -> list[Comparison]:
-        """Compare raw result bytes with what is expected of the last case, or of the arguments of ``seed``.
+        """Compare raw result bytes with what is expected of the last case, or of arguments that were drawn for a batch.
 
-        With ``static_seed``, the static arguments are those of that seed.
+        Args:
+            workload: Axes, dtype and law.
+            found: The bytes of each result.
+            drawn: ``seed``, ``static_seed`` and ``edit_seed`` of the arguments, as ``supply.mixed`` takes them.
         """
         offset, rows = 0, []
         for data in found:
             self.exchange.write(offset, data)
             rows.append({"offset": offset, "size_bytes": len(data)})
             offset = aligned(offset + len(data))
-        extra = {} if seed is None else {"seed": seed, "static_seed": static_seed}
-        reply = self.ask(op="check", workload=_plain(workload), outputs=rows, **extra)
+        reply = self.ask(op="check", workload=_plain(workload), outputs=rows, **(drawn or {}))
         return [Comparison(one["verdict"], one["max_normalised"], one["detail"]) for one in reply["comparisons"]]
 
     def end(self) -> None:

@@ -246,7 +246,6 @@ class Batches:
         self.kept = []
         if replay and self._graph is None:
             raise RuntimeError("no graph was captured")
-        self._collect()
         self._pause()
         self._device.before_call()
         if message.get("sweep"):

@@ -7,8 +7,9 @@ equal contents, equal orders and equal replacements, and the same launch mode.
 
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from kb.validators.operators.spec import Operator, Workload
@@ -21,6 +22,9 @@ from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.worker import JudgeError, WorkerEndedError
 
 CANDIDATE, BASELINE = "candidate", "baseline"
+
+_LOOKED_BYTES, _LEAST_LOOKS = 32 << 20, 4
+"""Outputs of one batch that are handed over and compared with the baseline's, and how many calls at least."""
 
 _SETTLE_S = 0.002
 """Time for the judge's own threads to fall asleep after they drew contents."""
@@ -81,6 +85,7 @@ class Session:
         self.scrutiny = Scrutiny(operator, workload, kind=candidate.kind, arbiter=arbiter)
         self._dice = random.SystemRandom()
         self._batch = self._draw_batch()
+        self._result_bytes = 0
         self._ready = False
 
     def prepare(self) -> None:
@@ -104,6 +109,8 @@ class Session:
         contents = self._bytes(drawn)
         for who in self.sides:
             self._run(who, contents, eager, (0,))
+            if who == BASELINE:
+                self._result_bytes = self.sides[who].outputs([0])[0].size_bytes
             if self.regime.launch == "graph":
                 failed = self._guarded(who, lambda side: side.capture(self._batch))
                 if failed is not None:
@@ -142,18 +149,19 @@ class Session:
 
     def _pair(self, order: Sequence[str], *, first: bool) -> list[dict[str, Any]]:
         shape = self.shape
-        drawn = [self.supply.following(shape.slots, shape.spares) for _ in range(shape.batches)]
-        batches = [self._batch if self.regime.launch == "graph" else self._draw_batch() for _ in drawn]
+        batches = [self._batch if self.regime.launch == "graph" else self._draw_batch() for _ in range(shape.batches)]
+        drawn = [self._drawn(batch) for batch in batches]
         contents = [self._bytes(one) for one in drawn]
         picks = [self._picks() for _ in drawn]
+        looks = [self._looks(batch, chosen) for batch, chosen in zip(batches, picks, strict=True)]
         blocks = []
-        found: dict[str, list[list[Result]]] = {who: [] for who in order}
+        found: dict[str, list[dict[int, Result]]] = {who: [] for who in order}
         time.sleep(_SETTLE_S)
         for who in order:
             rows = []
-            for given, batch, chosen in zip(contents, batches, picks, strict=True):
+            for given, batch, chosen, looked in zip(contents, batches, picks, looks, strict=True):
                 rows.append(self._run(who, given, batch, chosen))
-                found[who].append(self._guarded(who, lambda side: side.outputs(shape.slots)))
+                found[who].append(self._guarded(who, partial(Side.outputs, calls=looked)))
                 if who == CANDIDATE:
                     self._look_at_inputs(given, batch, chosen)
             self._guarded(who, Side.rest)
@@ -177,6 +185,24 @@ class Session:
             touch=self.regime.cache == "warm",
         )  # fmt: skip
 
+    def _drawn(self, batch: Batch) -> list[Drawn]:
+        """Draw the contents of slots and spares; each spare holds what comes into its slot."""
+        drawn = self.supply.following(self.shape.slots, self.shape.spares)
+        for _, slot, spare in batch.swaps:
+            at = self.shape.slots + spare
+            drawn[at] = self.supply.replacement(drawn[slot], drawn[at], slot)
+        return drawn
+
+    def _looks(self, batch: Batch, picks: Sequence[int]) -> list[int]:
+        """Choose the calls whose outputs are compared with the baseline's: all, or as many as are little to move.
+
+        No worker learns of it before the batch is over.
+        """
+        most = max(_LEAST_LOOKS, _LOOKED_BYTES // max(self._result_bytes, 1))
+        special = {at for at, _, _ in batch.swaps} | set(picks)
+        rest = [at for at in range(self.shape.slots) if at not in special]
+        return sorted(special | set(self._dice.sample(rest, max(0, min(len(rest), most - len(special))))))
+
     def _picks(self) -> tuple[int, ...]:
         """Choose the calls whose outputs are asked for at once: the last one, and any other."""
         last = self.shape.slots - 1
@@ -186,7 +212,8 @@ class Session:
         return [moving_bytes(one, self.supply.moving) for one in drawn]
 
     def _run(self, who: str, contents: Sequence[Sequence[bytes]], batch: Batch, picks: Sequence[int]) -> Clocked:
-        return self._guarded(who, lambda side: side.time(contents, batch, picks=picks))
+        found: Clocked = self._guarded(who, lambda side: side.time(contents, batch, picks=picks))
+        return found
 
     def _guarded(self, who: str, act: Any) -> Any:  # noqa: ANN401 - what ``act`` takes and returns
         """Do something with a side; a failure of the baseline is none of the candidate's.
@@ -213,12 +240,12 @@ class Session:
         drawn: Sequence[Drawn],
         batch: Batch,
         picks: Sequence[int],
-        found: Sequence[Result],
-        counterparts: Sequence[Result],
+        found: Mapping[int, Result],
+        counterparts: Mapping[int, Result],
         *,
         first: bool,
     ) -> None:
-        replaced = {at: self.supply.with_weights_of(drawn[self.shape.slots + k], s) for at, s, k in batch.swaps}
+        replaced = {at: drawn[self.shape.slots + spare] for at, _, spare in batch.swaps}
         given = [replaced.get(at, drawn[slot]) for at, slot in enumerate(batch.order)]
         chosen = [*replaced, *picks]
         problem = self.scrutiny.problem(given, found, counterparts, chosen=chosen, always=chosen if first else ())

@@ -25,6 +25,8 @@ _COPY_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
 _CACHE_CAP_BYTES = 64 << 20
 """Most of a CPU's last-level cache that is believed to be this machine's own: virtual ones share it with others."""
 
+_NODES = 200
+
 Call = Callable[[], object]
 
 
@@ -163,7 +165,7 @@ def _gpu() -> dict[str, Any]:
         **_bandwidths(torch, wait, "cuda", cache),
         "matmul_tflops": products | ({"float8_e4m3fn": eight} if eight is not None else {}),
         "launch_us": _best_seconds(lambda: small.add_(1), wait, "cuda") * 1e6,
-        "node_us": _node_us(torch, small),
+        "node_us": _node_seconds(torch, lambda: small.add_(1)) * 1e6,
         "l2_bytes": cache,
     }
 
@@ -177,7 +179,10 @@ def _bandwidths(torch: Any, wait: Call, kind: str, cache: int) -> dict[str, floa
     read = size / _best_seconds(wide.max, wait, kind)
     part = cache // 8 if kind == "cuda" else min(cache // 8, 1 << 20)
     near, far = source[:part], target[:part]
-    inner = 2 * part / _best_seconds(lambda: far.copy_(near), wait, kind)
+    if kind == "cuda":
+        inner = 2 * part / _node_seconds(torch, lambda: far.copy_(near))
+    else:
+        inner = 2 * part / _best_seconds(lambda: far.copy_(near), wait, kind)
     return {"copy_gbps": copy / 1e9, "read_gbps": read / 1e9, "l2_gbps": max(inner, copy) / 1e9}
 
 
@@ -212,11 +217,10 @@ def _eight_bit(torch: Any, wait: Call) -> float | None:  # noqa: ANN401 - the mo
         return None
 
 
-def _node_us(torch: Any, small: Any) -> float:  # noqa: ANN401 - the module and a tensor
-    """Return what one trivial kernel takes inside a graph, microseconds."""
-    nodes = 200
+def _node_seconds(torch: Any, call: Call) -> float:  # noqa: ANN401 - the module
+    """Return what one call takes inside a graph of many, seconds."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        for _ in range(nodes):
-            small.add_(1)
-    return _best_seconds(graph.replay, torch.cuda.synchronize, "cuda") * 1e6 / nodes
+        for _ in range(_NODES):
+            call()
+    return _best_seconds(graph.replay, torch.cuda.synchronize, "cuda") / _NODES

@@ -1,19 +1,20 @@
 """What came out of timed calls, looked at: every output against the baseline's, chosen ones against the reference.
 
-Both sides get the same contents, so every output of every timed call of the candidate has a counterpart that a trusted
-library computed. That comparison is coarse: it finds work that was left out or belongs to other contents. Chosen calls,
-and every call whose outputs are far from their counterparts, are compared with the float64 reference under the
-operator's error bound, which alone decides.
+Both sides get the same contents, so an output of a timed call of the candidate has a counterpart that a trusted library
+computed. All are looked at where that is little, else a part that is chosen after the batch. The comparison is coarse:
+it finds work that was left out or belongs to other contents. Chosen calls, and every call whose outputs are far from
+their counterparts, are compared with the float64 reference under the operator's error bound, which alone decides.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from kb.validators.operators.spec import DTYPES, UNIT_ROUNDOFF, Operator, Workload
 from kb.validators.runtime import replies, report
+from kb.validators.runtime.arena import aligned
 from kb.validators.runtime.assessing import ArbiterProcess
 from kb.validators.runtime.compare import Comparison, compare_call
 from kb.validators.runtime.supply import Drawn
@@ -39,6 +40,11 @@ class Result:
 
     claims: tuple[replies.Claim, ...]
     data: tuple[bytes, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        """Shared memory that all outputs take, in bytes."""
+        return sum(aligned(len(one)) for one in self.data)
 
 
 def tensor_of(claim: replies.Claim, data: bytes) -> torch.Tensor:
@@ -119,29 +125,29 @@ class Scrutiny:
     def problem(
         self,
         drawn: Sequence[Drawn],
-        found: Sequence[Result],
-        counterparts: Sequence[Result],
+        found: Mapping[int, Result],
+        counterparts: Mapping[int, Result],
         *,
         chosen: Sequence[int],
         always: Sequence[int],
     ) -> Problem | None:
-        """Look at all outputs of one batch.
+        """Look at the outputs of one batch.
 
         Args:
             drawn: What each call was given.
-            found: What each call of the candidate returned.
-            counterparts: What each call of the baseline returned.
+            found: What calls of the candidate returned, by position in the batch.
+            counterparts: What the same calls of the baseline returned.
             chosen: Calls to compare with the reference while there is time.
             always: Calls to compare with it at any rate.
 
         Returns:
             The first reason to reject, with the call that it was found in; None if all is right.
         """
-        for index, one in enumerate(found):
+        for index, one in found.items():
             wrong = form_problem(self.operator, self.workload, one, self.kind)
             if wrong is not None:
                 return replace(wrong, call=index)
-        far = [i for i, one in enumerate(found) if not alike(self.operator, self.workload, one, counterparts[i])]
+        far = [i for i, one in found.items() if not alike(self.operator, self.workload, one, counterparts[i])]
         wanted = list(always) + far[:8]
         if self._spent_s < BUDGET_S:
             wanted += [one for one in chosen if one not in wanted]
@@ -162,6 +168,7 @@ class Scrutiny:
 
     def _compared(self, drawn: Drawn, found: Result) -> Sequence[Comparison]:
         if self.arbiter is not None:
-            return self.arbiter.check(self.workload, found.data, seed=drawn.seed, static_seed=drawn.static_seed)
+            seeds = {"seed": drawn.seed, "static_seed": drawn.static_seed, "edit_seed": drawn.edit_seed}
+            return self.arbiter.check(self.workload, found.data, drawn=seeds)
         actual = tuple(tensor_of(claim, data) for claim, data in zip(found.claims, found.data, strict=True))
         return compare_call(self.operator, drawn.arguments, actual, dtype=self.workload.dtype, law=self.workload.law)

@@ -333,6 +333,7 @@ class _Timing:
             "floor": floor.to_json(),
             "launch_us": self.peaks["launch_us"],
             "pipe_us": round(trial.pipe_us, 3),
+            "least_pipe_us": round(trial.least_pipe_us, 3),
             "alone_us": round(trial.least_us, 4),
             "default_mhz": self.telemetry.default_mhz(),
             "sweep_floor_us": round(sweep / self.peaks["copy_gbps"] / 1.3e3, 3),

@@ -25,7 +25,7 @@ ROTATION = 4
 
 MOST_SLOTS = {"cpu": 1024, "cuda": 2048}
 _SLOT_BYTES = {"cpu": 192 << 20, "cuda": 4 << 30}
-_MOVING_BYTES = {"cpu": 64 << 20, "cuda": 1 << 30}
+_MOVING_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}
 """Most memory of all slots, and most new contents of one batch, bytes."""
 
 _WARM_SLOTS = 8
@@ -64,14 +64,17 @@ class Trial:
     least_us: float
     """Least."""
     pipe_us: float
+    """An empty batch, median."""
+    least_pipe_us: float
+    """Least of it."""
     shape: Shape
 
 
-def measure_pipe_us(side: Side) -> float:
-    """Return what an empty batch takes, microseconds."""
+def measure_pipe_us(side: Side) -> tuple[float, float]:
+    """Return what an empty batch takes, microseconds: the median of some, and the least."""
     readings = [side.time([], Batch(()), picks=()).wall_us for _ in range(_PIPE_READINGS)]
     side.rest()
-    return median(readings)
+    return median(readings), min(readings)
 
 
 def shape_for(
@@ -135,7 +138,7 @@ def try_out(
     few = max(1, min(_TRIAL_SLOTS, _MOVING_BYTES[side.kind] // max(size, 1)))
     sweep = ROTATION * int(peaks["l2_bytes"]) if regime.cache == "cold" else 0
     first = Shape(few, 0, 1, sweep, 1)
-    pipe_us = measure_pipe_us(side)
+    pipe_us, least_pipe_us = measure_pipe_us(side)
     readings = _alone(side, supply, first, regime)
     shape = shape_for(
         median(readings),
@@ -150,7 +153,7 @@ def try_out(
         return None
     if shape.slots != few:
         readings = _alone(side, supply, replace(shape, spares=0), regime)
-    return Trial(median(readings), min(readings), pipe_us, shape)
+    return Trial(median(readings), min(readings), pipe_us, least_pipe_us, shape)
 
 
 def _alone(side: Side, supply: Supply, shape: Shape, regime: Regime) -> list[float]:

@@ -278,19 +278,19 @@ class Side:
         if waiting:
             self._ask({"op": "reload", "arguments": waiting})
 
-    def outputs(self, calls: int) -> list[Result]:
-        """Return what every call of the last batch returned.
+    def outputs(self, calls: Sequence[int]) -> dict[int, Result]:
+        """Return what calls of the last batch returned, by their positions in it.
 
         Raises:
             FailedError: The answer has another form.
         """
-        found: list[Result] = []
+        found: dict[int, Result] = {}
         at_once = 1
-        while len(found) < calls:
-            wanted = list(range(len(found), min(len(found) + at_once, calls)))
-            found += self._handed(self._ask({"op": "outputs_of", "calls": wanted, "offset": self._output_at}), wanted)
-            size = sum(aligned(len(one)) for one in found[0].data)
-            at_once = max(1, min(_HAND_AT_ONCE, self._output_bytes // max(size, 1)))
+        while len(found) < len(calls):
+            wanted = list(calls[len(found) : len(found) + at_once])
+            reply = self._ask({"op": "outputs_of", "calls": wanted, "offset": self._output_at})
+            found |= zip(wanted, self._handed(reply, wanted), strict=True)
+            at_once = max(1, min(_HAND_AT_ONCE, self._output_bytes // max(found[calls[0]].size_bytes, 1)))
         return found
 
     def _handed(self, reply: dict[str, Any], wanted: Sequence[int]) -> list[Result]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from kb.validators.operators.spec import Arguments, Buffer, Operator, Workload, generator
+from kb.validators.runtime.contents import edited_copy
 
 BUDGET_S = 20.0
 """Time for drawing in one session beyond which contents come back to other weights."""
@@ -29,13 +30,17 @@ class Drawn:
     seed: int
     static_seed: int | None
     arguments: Arguments
+    edit_seed: int | None = None
+    """Of the one element that differs from what the other seeds give; None if there is none."""
 
 
 class ShapesVaryError(Exception):
     """Two draws of one workload differ in shape, so that they cannot lie at one place."""
 
 
-def mixed(operator: Operator, workload: Workload, *, seed: int, static_seed: int | None) -> Arguments:
+def mixed(
+    operator: Operator, workload: Workload, *, seed: int, static_seed: int | None, edit_seed: int | None = None
+) -> Arguments:
     """Draw the arguments of one call.
 
     Args:
@@ -43,17 +48,26 @@ def mixed(operator: Operator, workload: Workload, *, seed: int, static_seed: int
         workload: Axes, dtype and law.
         seed: Of everything that changes from call to call.
         static_seed: Of the arguments that the operator declares static; None for ``seed``.
+        edit_seed: Of one element that is changed afterwards; None to change none.
     """
     law = operator.laws[workload.law]
     made = law(workload.axes, workload.dtype, generator(seed))
-    if static_seed is None:
-        return made
-    return _joined(operator, made, law(workload.axes, workload.dtype, generator(static_seed)))
+    if static_seed is not None:
+        made = _joined(operator, made, law(workload.axes, workload.dtype, generator(static_seed)))
+    changed = None if edit_seed is None else _edited(operator, made, edit_seed)
+    return made if changed is None else changed
 
 
 def _joined(operator: Operator, made: Arguments, static: Arguments) -> Arguments:
     chosen = static_indices(operator)
     return tuple(static[i] if i in chosen else one for i, one in enumerate(made))
+
+
+def _edited(operator: Operator, arguments: Arguments, seed: int) -> Arguments | None:
+    """Change one element of what may change; the static arguments, which may be large, are not even copied."""
+    static = static_indices(operator)
+    changed = edited_copy(operator, tuple(None if i in static else one for i, one in enumerate(arguments)), seed)
+    return None if changed is None else _joined(operator, changed, arguments)
 
 
 def static_indices(operator: Operator) -> frozenset[int]:
@@ -158,6 +172,18 @@ class Supply:
         seed, weights = self._of_slot(slot)
         arguments = spare.arguments if weights is None else _joined(self.operator, spare.arguments, weights)
         return Drawn(spare.seed, seed, arguments)
+
+    def replacement(self, drawn: Drawn, spare: Drawn, slot: int) -> Drawn:
+        """Return what comes in place of a slot's contents before a call: they themselves, but for one element.
+
+        A single element, so that only who reads all of the input sees it; where an operator's inputs admit no such
+        change, the spare's own contents.
+        """
+        seed = secrets.randbits(62)
+        changed = _edited(self.operator, drawn.arguments, seed)
+        if changed is None:
+            return self.with_weights_of(spare, slot)
+        return Drawn(drawn.seed, drawn.static_seed, changed, seed)
 
     def _of_slot(self, slot: int) -> tuple[int | None, Arguments | None]:
         if not self._weights:
