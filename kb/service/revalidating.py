@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kb.config import Root, cache_folder, config_folder, derived_folder
-from kb.errors import ConfigError, DeviceUnavailableError, EntryFormatError, EntryNotFoundError, ValidatorError
+from kb.errors import ConfigError, EntryFormatError
 from kb.service import validating
 from kb.service.choosing import Item, Left, Plan, Request, choose
 from kb.store import layout, records, runs
@@ -72,19 +72,17 @@ class Revalidation:
         Raises:
             ConfigError: The knowledge base cannot be written.
             DeviceUnavailableError: The judge cannot use the device.
+            EntryFormatError: The keyring is broken.
+            ValidatorError: The judge cannot work here at all.
             LockBusyError: Another run judges on this device.
         """
+        keys.read_keyring(self.root.entries)  # a broken one is told before anything is judged
         with device_lock(self.plan.device):
             # Whoever held the lock before may have gone on with this very run.
             self.run = runs.read(self.run.file) or self.run
             self._recover()
-            finished = {one.id for one in self.done}
-            for item in self.plan.items:
-                if item.id in finished:
-                    continue
-                if progress is not None:
-                    progress(len(self.done), len(self.plan.items), item.id)
-                yield self._one(item)
+            while todo := self._todo():
+                yield from self._judge(todo, progress)
             if not self.run.ended:
                 self.run.append({"ended": True})
 
@@ -92,12 +90,39 @@ class Revalidation:
         """Return what was not judged, by reason, the most frequent first."""
         return grouped([*self.plan.left, *(Left(one.id, one.note or "") for one in self.done if one.verdict is None)])
 
-    def _one(self, item: Item) -> Done:
-        began = time.monotonic()
-        had = _record_names(self.root.entries, item.id)
-        self.run.append({"began": item.id, "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "had": had})
-        made = _judged(self.root, item, self.plan.device)
-        return self._note(made, round(time.monotonic() - began, 2))
+    def _todo(self) -> list[Item]:
+        finished = {one.id for one in self.done}
+        return [item for item in self.plan.items if item.id not in finished]
+
+    def _judge(self, todo: Sequence[Item], progress: Callable[[int, int, str], None] | None) -> Iterator[Done]:
+        """Judge entries until one cannot be read any more, which is noted; the others come in the next round."""
+        there = set(layout.entry_ids(self.root.entries))
+        for item in todo:
+            if item.id not in there:
+                yield self._note(
+                    validating.Validated(item.id, item.version, None, (), None, "it is no longer there"), 0
+                )
+        began = 0.0
+
+        def starting(entry_id: str) -> None:
+            nonlocal began
+            if progress is not None:
+                progress(len(self.done), len(self.plan.items), entry_id)
+            had = _record_names(self.root.entries, entry_id)
+            self.run.append({"began": entry_id, "utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "had": had})
+            began = time.monotonic()
+
+        versions = {item.id: item.version for item in todo if item.id in there}
+        if not versions:
+            return
+        try:
+            for made in validating.validate(self.root, list(versions), device=self.plan.device, progress=starting):
+                yield self._note(made, time.monotonic() - began)
+        except EntryFormatError as error:
+            broken = str(self.run.lines[-1].get("began", ""))
+            if broken not in versions:
+                raise
+            yield self._note(validating.Validated(broken, versions[broken], None, (), None, error.message), 0)
 
     def _note(self, made: validating.Validated, seconds: float) -> Done:
         line = {
@@ -107,7 +132,7 @@ class Revalidation:
             "reasons": list(made.reasons),
             "record": made.record,
             "note": made.note,
-            "seconds": seconds,
+            "seconds": round(seconds, 2),
         }
         self.run.append(line)
         return _done_of(line)
@@ -133,15 +158,6 @@ class Revalidation:
                 )
                 self._note(made, 0.0)
                 return
-
-
-def _judged(root: Root, item: Item, device: str) -> validating.Validated:
-    try:
-        return next(iter(validating.validate(root, [item.id], device=device)))
-    except DeviceUnavailableError:
-        raise  # this stops all of them, not this one
-    except (EntryNotFoundError, EntryFormatError, ValidatorError) as error:
-        return validating.Validated(item.id, item.version, None, (), None, error.message)
 
 
 def _record_names(entries: Path, entry_id: str) -> list[str]:
