@@ -24,7 +24,8 @@ HEAD = """\
 
 Every exploit below was run against the judge, and every honest look-alike as well. Rows are those of the catalogue of
 public exploits: A forges correctness, B exploits inputs, C lowers precision, D keeps state, E steals the reference, F
-forges time, G tampers with the environment, H forges provenance, I abuses resources. One of the reasons must be given.
+forges time, G tampers with the environment, H forges provenance, I abuses resources, J forges communication, K hides
+memory. One of the reasons must be given.
 
 Written by `python -m tests.redteam.repeat --table`; the tests check that it names every file.
 

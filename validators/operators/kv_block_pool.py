@@ -27,7 +27,7 @@ def _trace(axes: Axes, requests: list[Request], *, slots: bool = False) -> Servi
 
 
 def _arrivals(axes: Axes, dice: random.Random) -> list[int]:
-    return sorted(int(dice.uniform(0, axes["requests"] * 2)) for _ in range(axes["requests"]))
+    return sorted(int(dice.uniform(0, axes["requests"] / 2)) for _ in range(axes["requests"]))
 
 
 def chat(axes: Axes, dice: random.Random) -> ServingTrace:
@@ -101,31 +101,31 @@ SPEC = Allocation(
         "parallel_samples": parallel_samples,
     },
     workloads=(
-        Workload({"requests": 30, "token_bytes": 160, "capacity_tokens": 2_000}, "uint8", "chat"),
-        Workload({"requests": 24, "token_bytes": 160, "capacity_tokens": 4_000}, "uint8", "documents"),
+        Workload({"requests": 30, "token_bytes": 160, "capacity_tokens": 1_000}, "uint8", "chat"),
+        Workload({"requests": 24, "token_bytes": 160, "capacity_tokens": 1_400}, "uint8", "documents"),
         Workload(
-            {"requests": 24, "token_bytes": 160, "slot_tokens": 629, "capacity_tokens": 8_200}, "uint8", "hybrid",
+            {"requests": 20, "token_bytes": 160, "slot_tokens": 629, "capacity_tokens": 8_200}, "uint8", "hybrid"
         ),
-        Workload({"requests": 24, "token_bytes": 160, "capacity_tokens": 3_000}, "uint8", "shared_prefix"),
-        Workload({"requests": 16, "token_bytes": 160, "capacity_tokens": 3_000}, "uint8", "parallel_samples"),
+        Workload({"requests": 24, "token_bytes": 160, "capacity_tokens": 1_500}, "uint8", "shared_prefix"),
+        Workload({"requests": 16, "token_bytes": 160, "capacity_tokens": 800}, "uint8", "parallel_samples"),
         Workload(
-            {"requests": 200, "token_bytes": 10_240, "capacity_tokens": 16_000}, "uint8", "chat", "target",
+            {"requests": 200, "token_bytes": 10_240, "capacity_tokens": 4_000}, "uint8", "chat", "target",
             "Qwen3.6, fp8 keys and values",
         ),
         Workload(
-            {"requests": 100, "token_bytes": 10_240, "capacity_tokens": 64_000}, "uint8", "documents", "target",
+            {"requests": 40, "token_bytes": 10_240, "capacity_tokens": 48_000}, "uint8", "documents", "target",
             "Qwen3.6",
         ),
         Workload(
-            {"requests": 80, "token_bytes": 10_240, "slot_tokens": 6_288, "capacity_tokens": 200_000}, "uint8",
+            {"requests": 40, "token_bytes": 10_240, "slot_tokens": 6_288, "capacity_tokens": 200_000}, "uint8",
             "hybrid", "target", "Qwen3.6: a state of 64,389,120 bytes a sequence",
         ),
         Workload(
-            {"requests": 100, "token_bytes": 10_240, "capacity_tokens": 16_000}, "uint8", "shared_prefix", "target",
+            {"requests": 100, "token_bytes": 10_240, "capacity_tokens": 6_000}, "uint8", "shared_prefix", "target",
             "Qwen3.6",
         ),
         Workload(
-            {"requests": 60, "token_bytes": 10_240, "capacity_tokens": 16_000}, "uint8", "parallel_samples",
+            {"requests": 60, "token_bytes": 10_240, "capacity_tokens": 3_000}, "uint8", "parallel_samples",
             "target", "Qwen3.6",
         ),
     ),

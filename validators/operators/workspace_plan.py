@@ -61,13 +61,13 @@ def growing_prompts(axes: Axes, dice: random.Random) -> BlockTrace:
 
 
 def random_sizes(axes: Axes, dice: random.Random) -> BlockTrace:
-    """Sizes over four decades around ``mean_kib`` and lifetimes over three: no structure to rely on."""
+    """Sizes over four decades around ``mean_kib``, lifetimes of ``least_life`` steps and more: nothing to rely on."""
     mean = axes["mean_kib"] * _KIB
     blocks = []
     for step in range(axes["blocks"]):
         size = log_uniform(max(1, mean // 64), mean * 4, dice) if dice.random() < 0.8 else dice.randint(1, 4096)
         first = step // by_weight(((1, 3.0), (2, 1.0)), dice)
-        blocks.append(Block(size, first, first + log_uniform(1, max(2, axes["blocks"] // 2), dice)))
+        blocks.append(Block(size, first, first + log_uniform(axes["least_life"], axes["blocks"] // 2, dice)))
     return BlockTrace(tuple(blocks))
 
 
@@ -138,7 +138,18 @@ SPEC = Allocation(
     name="workspace_plan",
     summary="place blocks with lifetimes in one memory; blocks that live together never share a byte",
     forms=(Form("run", _OFFLINE), Form("Allocator", _ONLINE), Form("DeviceAllocator", _OWN)),
-    axes=("num_tokens", "layers", "images", "requests", "blocks", "mean_kib", "steps", "chunks", "streams"),
+    axes=(
+        "num_tokens",
+        "layers",
+        "images",
+        "requests",
+        "blocks",
+        "mean_kib",
+        "least_life",
+        "steps",
+        "chunks",
+        "streams",
+    ),
     laws={
         "decode_step": decode_step,
         "prefill_chunk": prefill_chunk,
@@ -154,9 +165,12 @@ SPEC = Allocation(
         Workload({"num_tokens": 300, "layers": 4}, "uint8", "prefill_chunk"),
         Workload({"images": 2, "layers": 3}, "uint8", "encoder_step"),
         Workload({"num_tokens": 100, "requests": 4, "layers": 1}, "uint8", "growing_prompts"),
-        Workload({"blocks": 120, "mean_kib": 64}, "uint8", "random_sizes"),
+        Workload({"blocks": 120, "mean_kib": 64, "least_life": 1}, "uint8", "random_sizes"),
         Workload(
-            {"blocks": 70, "mean_kib": 4096}, "uint8", "random_sizes", note="large enough to be seen from outside"
+            {"blocks": 40, "mean_kib": 12288, "least_life": 6},
+            "uint8",
+            "random_sizes",
+            note="large enough to be seen from outside",
         ),
         Workload({"blocks": 80}, "uint8", "nested"),
         Workload({"steps": 30, "chunks": 4}, "uint8", "staging"),
@@ -165,7 +179,7 @@ SPEC = Allocation(
         Workload({"num_tokens": 8192, "layers": 8}, "uint8", "prefill_chunk", "target", "Qwen3.6 prefill"),
         Workload({"images": 4, "layers": 32}, "uint8", "encoder_step", "target", "SAM 3.1 image encoder"),
         Workload({"num_tokens": 1024, "requests": 8, "layers": 4}, "uint8", "growing_prompts", "target", "Qwen3.6"),
-        Workload({"blocks": 400, "mean_kib": 8192}, "uint8", "random_sizes", "target"),
+        Workload({"blocks": 400, "mean_kib": 65536, "least_life": 8}, "uint8", "random_sizes", "target"),
         Workload({"steps": 200, "chunks": 5}, "uint8", "staging", "target"),
         Workload({"blocks": 400, "streams": 3}, "uint8", "two_streams", "target"),
     ),

@@ -178,12 +178,13 @@ class Online:
         """Serve the trace and return its figures."""
         bench, trace = self.bench, self.trace
         probe = max((b.size for b in trace.blocks if b.size <= self.capacity // 4), default=1)
+        bench.answered("close")  # what the last trace left must not be missed in this one
+        bench.host.start()
+        if bench.gpu is not None:
+            bench.gpu.start()
         self._open()
         # On a fresh allocator a probe would leave its trace in the figures of one that keeps what it was given back.
         fresh = (self.own or self.tight) and self._probe(probe)
-        bench.host.start()
-        if self.own and bench.gpu is not None:
-            bench.gpu.start()
         operations = self._serve()
         figures = self._close(operations)
         if fresh and not self._probe(probe):
@@ -199,8 +200,6 @@ class Online:
             kind = self.bench.device.partition(":")[0]
             arguments = {"device": kind, "limit_bytes": self.capacity, "alignment": self.alignment}
         buffer = 0 if self.own else rounded_up(self.capacity, 1 << 21)
-        if self.bench.gpu is not None:
-            self.bench.gpu.start()
         self.bench.answered("open", form=self.blocks.form, arguments=arguments, buffer_bytes=buffer)
         if self.bench.gpu is not None and not self.own:
             self.outside = self.bench.gpu.look()

@@ -91,7 +91,7 @@ def examine(task: GraphTask, streams: list[list[Graph]]) -> dict[str, Any]:
     peak = max(offset + size for graphs in streams for _, offset, size in graphs) + count * task.graph_bytes
     if peak > task.budget_bytes:
         raise CaseFailedError("over_budget", f"{peak} bytes of {task.budget_bytes}")
-    live = len(streams) * rounded_up(task.max_batch * task.row_bytes, task.alignment) + count * task.graph_bytes
+    live = len(streams) * task.max_batch * task.row_bytes + count * task.graph_bytes
     return {
         "live_bytes": live,
         "peak_bytes": peak,

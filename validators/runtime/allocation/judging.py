@@ -310,11 +310,12 @@ def summary(form: str | None, laws: list[str] | None, figures: list[dict[str, An
         figures: One table a trace.
 
     Returns:
-        ``form``, ``laws``, ``traces``, and over all traces the median fragmentation, the median of each baseline's,
-        the median time of an operation in µs, and the largest host and outside bytes.
+        ``form``, ``laws``, ``traces``, and over all traces the medians of fragmentation, time of an operation in µs,
+        share of capacity in use when memory ran out, and share of padded rows; the median fragmentation of each
+        baseline; the largest host and outside bytes.
     """
     found: dict[str, Any] = {"form": form, "laws": laws, "traces": figures}
-    for name in ("fragmentation", "us_per_operation"):
+    for name in ("fragmentation", "us_per_operation", "full_at", "padded"):
         values = [one[name] for one in figures if one.get(name) is not None]
         found[f"median_{name}"] = statistics.median(values) if values else None
     for name in ("host_bytes", "outside_bytes", "peak_bytes"):

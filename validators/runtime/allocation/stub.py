@@ -103,10 +103,25 @@ class Session:
         self._synchronize: Callable[[], object] = int
         if device != "cpu":
             torch = importlib.import_module("torch")
-            torch.zeros(1, device="cuda")
             self._synchronize = torch.cuda.synchronize
+            self._warm_up()
         else:
             _give_back_at_once()
+
+    def _warm_up(self) -> None:
+        """Have the driver load the kernels that move contents now, so that they do not count as a strategy's memory."""
+        torch = importlib.import_module("torch")
+        self.buffer = torch.empty(1 << 21, dtype=torch.uint8, device="cuda")
+        self.held[0] = torch.empty(4 * UNIT, dtype=torch.uint8, device="cuda")
+        self.memory[: 8 + UNIT] = bytes(8 + UNIT)
+        where = {"count": 1, "numbers": 0, "data": 8}
+        for index in (None, 0):
+            self._fill({**where, "index": index})
+            self._fetch({**where, "index": index})
+        self._touch({"index": 0, "byte": 1})
+        self._move({"source": [0], "target": [64], "size": [64]})
+        self._capture({"offsets": [0], "sizes": [64]})
+        self._close({})
 
     def answer(self, message: Message) -> Message:
         """Do what a message asks for."""

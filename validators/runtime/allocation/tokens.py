@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,7 +75,7 @@ class Tokens:
             return list(range(units))
         return sorted({start % units, (start >> 20) % units})
 
-    def contents(self, sequence: Sequence, positions: range, page_tokens: int) -> tuple[Numbers, Data]:
+    def contents(self, sequence: Sequence, positions: Iterable[int], page_tokens: int) -> tuple[Numbers, Data]:
         """Return the units of tokens and what belongs there.
 
         Args:
