@@ -1,6 +1,7 @@
 """Expert-parallel dispatch and combine that sends a token once a rank, not once an expert.
 
-Protocol of ``all_to_all``: ``run(tokens, expert_ids, expert_weights, expert, num_experts, group=None)``; see ``run``.
+Protocol of ``all_to_all``: ``run(tokens, expert_ids, expert_weights, gain, shift, group=None)``; see ``run``. Experts of
+another kind go into ``dispatch_combine``, which takes them as a function.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,37 @@ import torch.distributed as dist
 
 
 def run(
+    tokens: torch.Tensor,
+    expert_ids: torch.Tensor,
+    expert_weights: torch.Tensor,
+    gain: torch.Tensor,
+    shift: torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+) -> torch.Tensor:
+    """Apply each token's experts, ``tanh(gain * token + shift)``, where they live, and bring the weighted sum home.
+
+    Args:
+        tokens: This rank's tokens, [num_tokens, hidden_size]; the number may differ by rank and be 0.
+        expert_ids: [num_tokens, top_k], int64; -1 marks a choice that is not used (a padded row).
+        expert_weights: [num_tokens, top_k], float32.
+        gain: This rank's experts, [experts a rank, hidden_size]; rank r holds the r-th equal part of all.
+        shift: Likewise.
+        group: Ranks that take part; None for all.
+
+    Returns:
+        [num_tokens, hidden_size] in the dtype of ``tokens``.
+    """
+    world, rank = dist.get_world_size(group), dist.get_rank(group)
+    first = rank * gain.shape[0]
+
+    def expert(index: int, rows: torch.Tensor) -> torch.Tensor:
+        wide = torch.float64 if rows.dtype == torch.float64 else torch.float32
+        return torch.tanh(rows.to(wide) * gain[index - first] + shift[index - first])
+
+    return dispatch_combine(tokens, expert_ids, expert_weights, expert, gain.shape[0] * world, group)
+
+
+def dispatch_combine(
     tokens: torch.Tensor,
     expert_ids: torch.Tensor,
     expert_weights: torch.Tensor,
