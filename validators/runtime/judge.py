@@ -296,7 +296,7 @@ class _Judgement:
         if self.gpu:
             self.kernels = kernels.summary(self.ghosts.pop("kernels", ()), self.source)
             self.kernels["determinism"] = self.ghosts.pop("determinism", [])
-            if self.kernels["declared"] and not self.kernels["own_share"]:
+            if self.kernels["jitted_ran"] is False:
                 self.verdict.doubt("idle_kernel", "kernels are declared and none of them ran on the device")
         if "stopped" in self.ghosts:
             self.verdict.doubt("replay_stopped", report.escaped(str(self.ghosts["stopped"]), 80))

@@ -43,18 +43,32 @@ def recorded(run: Callable[[], object], synchronize: Callable[[], None]) -> list
 
 
 def own_names(source: bytes) -> frozenset[str]:
-    """Name the kernels that a source defines; empty if it does not parse."""
+    """Name the kernels that a source defines, those in its texts too; empty if it does not parse."""
+    texts = [one.value for one in _nodes(source) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    return jitted_names(source) | {name for text in texts for name in _GLOBAL.findall(text)}
+
+
+def jitted_names(source: bytes) -> frozenset[str]:
+    """Name the functions under ``triton.jit`` that a source launches itself: those that none of the others calls."""
+    functions = [
+        node
+        for node in _nodes(source)
+        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(one) for one in node.decorator_list)
+    ]
+    called = {
+        inner.func.id
+        for node in functions
+        for inner in ast.walk(node)
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name)
+    }
+    return frozenset(node.name for node in functions) - called
+
+
+def _nodes(source: bytes) -> list[ast.AST]:
     try:
-        tree = ast.parse(source)
+        return list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
-    found: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and any("jit" in ast.unparse(one) for one in node.decorator_list):
-            found.add(node.name)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.update(_GLOBAL.findall(node.value))
-    return frozenset(found)
+        return []
 
 
 def summary(rows: Sequence[Sequence[Any]], source: bytes) -> dict[str, Any]:
@@ -67,7 +81,8 @@ def summary(rows: Sequence[Sequence[Any]], source: bytes) -> dict[str, Any]:
     Returns:
         ``device``: name, launches, microseconds and owner (``own``, ``generated`` or ``library``) of each kernel;
         ``own_share`` and ``generated_share``: of the device time, 0 to 1, None where nothing ran; ``declared``: own
-        kernels of the source; ``never_ran``: those of them that no record has.
+        kernels of the source; ``never_ran``: those under ``triton.jit`` that no record has, whose names are certain;
+        ``jitted_ran``: whether one of those ran, None if there is none.
     """
     own = own_names(source)
     merged: dict[str, dict[str, Any]] = {}
@@ -80,6 +95,7 @@ def summary(rows: Sequence[Sequence[Any]], source: bytes) -> dict[str, Any]:
     total = sum(row["us"] for row in merged.values())
     shares = {owner: sum(r["us"] for r in merged.values() if r["owner"] == owner) for owner in ("own", "generated")}
     ran = {one for one in own for row in merged.values() if _is(row["name"], one)}
+    jitted = jitted_names(source)
     return {
         "device": [
             {**row, "us": round(row["us"], 3)} for row in sorted(merged.values(), key=lambda one: -one["us"])[:_MOST]
@@ -87,7 +103,8 @@ def summary(rows: Sequence[Sequence[Any]], source: bytes) -> dict[str, Any]:
         "own_share": round(shares["own"] / total, 4) if total else None,
         "generated_share": round(shares["generated"] / total, 4) if total else None,
         "declared": sorted(own),
-        "never_ran": sorted(own - ran),
+        "never_ran": sorted(jitted - ran),
+        "jitted_ran": bool(ran & jitted) if jitted else None,
     }
 
 

@@ -28,7 +28,7 @@ ALONE = "alone"
 
 _SEARCH = "/usr/local/cuda/bin"
 _CALLS = 4
-_START_S, _CALL_S = 240, 120
+_START_S, _CALL_S = 240, 60
 _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: (\d+)")
 _FINDING = re.compile(r"={9} +((?:Invalid|Error: Race|Uninitialized|Program hit|Out-of-bounds|Misaligned).*)")
 
@@ -47,7 +47,7 @@ class _Tool:
     def __call__(self, launch: Launch) -> Process:
         watch = [
             str(path()), "--tool", self.tool, "--log-file", str(self.log), "--target-processes", "application-only",
-            "--report-api-errors", "no",
+            "--report-api-errors", "no", "--destroy-on-device-error", "kernel", "--print-limit", "50",
         ]  # fmt: skip
         handles = [*map(str, launch.handles), ALONE]
         return subprocess.Popen(  # noqa: S603 - a tool of the toolchain and our own interpreter
@@ -119,7 +119,7 @@ def _use(worker: Worker, talk: Conversation, plan: Plan) -> tuple[str, int]:
                 break
         with contextlib.suppress(wire.WireError):
             wire.send(worker.channel, {"op": "bye"})
-        worker.wait(limit_s=60)
+        worker.wait(limit_s=30)
     except (WorkerEndedError, JudgeError) as error:
         return f"stopped: {report.escaped(str(error), 200)}", calls
     return "ran" if failed is None else f"raised: {failed[:200]}", calls
@@ -136,11 +136,15 @@ def _smallest(plan: Plan) -> list[Case]:
 
 
 def read(log: Path) -> dict[str, Any]:
-    """Return the number of errors and the first findings of a log; None where it has no summary."""
+    """Return the number of errors and the first findings of a log.
+
+    Where the tool came to no summary, what it had found counts; None if that is nothing.
+    """
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {"errors": None, "first": []}
     summary = _SUMMARY.findall(text)
     lines = [report.escaped(one, 160) for one in _FINDING.findall(text)]
-    return {"errors": int(summary[-1]) if summary else None, "first": list(dict.fromkeys(lines))[:5]}
+    errors = int(summary[-1]) if summary else len(lines) or None
+    return {"errors": errors, "first": list(dict.fromkeys(lines))[:5]}

@@ -117,6 +117,9 @@ def usage(folder: Path, *, most_bytes: int, most_entries: int) -> tuple[int, int
                         todo.append(one.path)
                     if total > most_bytes or entries > most_entries:
                         return total, entries
+        except FileNotFoundError:
+            # Compilers make folders and remove them while one looks.
+            continue
         except OSError:
             # A folder that cannot be listed, or a path that has become too long, is counted as one that is too much.
             entries += most_entries

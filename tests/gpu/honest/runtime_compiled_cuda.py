@@ -16,7 +16,7 @@ __device__ float wide(__nv_bfloat16 v) { return __bfloat162float(v); }
 __device__ void narrow(float* to, float v) { *to = v; }
 __device__ void narrow(__half* to, float v) { *to = __float2half(v); }
 __device__ void narrow(__nv_bfloat16* to, float v) { *to = __float2bfloat16(v); }
-extern "C" __global__ void NAME(const TYPE* x, const TYPE* weight, TYPE* y, int hidden, int stride, int eps) {
+extern "C" __global__ void rmsnorm(const TYPE* x, const TYPE* weight, TYPE* y, int hidden, int stride, int eps) {
     __shared__ float partial[256];
     const TYPE* row = x + (long long)blockIdx.x * stride;
     float sum = 0.f;
@@ -46,8 +46,6 @@ def run(x, weight, eps=1e-6):
     if not rows:
         return y
     if x.dtype not in _KERNELS:
-        name = f"rmsnorm_{_TYPES[x.dtype].strip('_')}"
-        text = _SOURCE.replace("TYPE", _TYPES[x.dtype]).replace("NAME", name)
-        _KERNELS[x.dtype] = torch.cuda._compile_kernel(text, name)
+        _KERNELS[x.dtype] = torch.cuda._compile_kernel(_SOURCE.replace("TYPE", _TYPES[x.dtype]), "rmsnorm")
     _KERNELS[x.dtype]((rows, 1, 1), (256, 1, 1), (x, weight, y, hidden, x.stride(0), _bits(eps)))
     return y

@@ -5,10 +5,12 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from kb.validators.runtime import workplace
 from kb.validators.runtime.watch import BUILD, Watcher
 
 INSIDE = """
@@ -83,3 +85,24 @@ def test_compilers_start_while_building_nothing_else_does_and_later_nothing_star
     assert spoken[0]["held"] == dict.fromkeys(spoken[0]["held"], True)  # type: ignore[call-overload]
     assert spoken[1] == {"answer": 42, "python": False, "own": False, "system": False}
     assert spoken[2] == {"after": "refused"}
+
+
+def test_folders_that_vanish_while_one_looks_are_not_too_much(tmp_path: Path) -> None:
+    stop = threading.Event()
+
+    def churn() -> None:
+        while not stop.is_set():
+            for number in range(20):
+                (tmp_path / f"{number}" / "inner").mkdir(parents=True)
+            for number in range(20):
+                (tmp_path / f"{number}" / "inner").rmdir()
+                (tmp_path / f"{number}").rmdir()
+
+    thread = threading.Thread(target=churn)
+    thread.start()
+    try:
+        worst = max(workplace.usage(tmp_path, most_bytes=1 << 30, most_entries=1000)[1] for _ in range(2000))
+    finally:
+        stop.set()
+        thread.join()
+    assert worst <= 1000

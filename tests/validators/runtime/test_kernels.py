@@ -34,13 +34,20 @@ def test_device_time_is_shared_out_by_owner() -> None:
     ]
     found = kernels.summary(rows, SOURCE)
     assert (found["own_share"], found["generated_share"]) == (0.4, 0.2)
-    assert found["never_ran"] == ["fold"]
+    assert (found["declared"], found["never_ran"], found["jitted_ran"]) == (["_scale", "fold", "spread"], [], True)
     assert [one["owner"] for one in found["device"]] == ["library", "own", "generated", "own"]
     assert found["device"][1]["launches"] == 3
 
 
 def test_nothing_that_ran_has_no_share() -> None:
-    assert kernels.summary([], SOURCE)["own_share"] is None
+    found = kernels.summary([], SOURCE)
+    assert (found["own_share"], found["never_ran"], found["jitted_ran"]) == (None, ["_scale"], False)
+    assert kernels.summary([], b"def run(x): ...")["jitted_ran"] is None
+
+
+def test_a_function_that_another_kernel_calls_is_no_kernel_that_has_to_run() -> None:
+    source = b"@triton.jit\ndef _part(x): ...\n@triton.jit\ndef _whole(x):\n    _part(x)\n"
+    assert kernels.jitted_names(source) == {"_whole"}
 
 
 @pytest.mark.parametrize(
@@ -67,6 +74,8 @@ def test_a_log_of_the_sanitizer_is_counted_and_shown_escaped(tmp_path: Path) -> 
     assert sanitizer.read(log) == {"errors": 3, "first": ["Invalid __global__ read of size 4 bytes"]}
     log.write_text("========= RACECHECK SUMMARY: 0 hazards displayed (0 errors, 0 warnings)\n", encoding="utf-8")
     assert sanitizer.read(log) == {"errors": 0, "first": []}
+    log.write_text("========= Invalid __global__ read of size 4 bytes\n", encoding="utf-8")
+    assert sanitizer.read(log)["errors"] == 1
     log.write_text("cut off", encoding="utf-8")
     assert sanitizer.read(log)["errors"] is None
     assert sanitizer.read(tmp_path / "none")["errors"] is None
