@@ -113,11 +113,11 @@ def cells_of(entries: Path, stored: "StoredEntry", judges: Judges) -> tuple[list
     good: list[tuple[str, Mapping[str, Any]]] = []
     ignored: list[str] = []
     for name in names:
-        if name.startswith("samples-"):
+        if name.startswith(records.SAMPLES):
             continue
         try:
             filed = records.read_one(entries, stored.id, name)
-            fault = _fault(filed, judges.ring)
+            fault = _fault(filed, judges.ring) or _samples_fault(filed, names)
         except EntryFormatError as error:
             fault, filed = error.message.replace(f"{entries}/", "").partition(": ")[2] or error.message, None
         if fault is not None or filed is None:
@@ -150,6 +150,17 @@ def _fault(filed: "Filed", ring: Mapping[str, "PublicKey"]) -> str | None:
     if decided(record) != record.decision.verdict:
         return f"its cases give {decided(record)}, not {record.decision.verdict}"
     return None if isinstance(record.device.get("name"), str) else "it names no device"
+
+
+def _samples_fault(filed: "Filed", names: Sequence[str]) -> str | None:
+    """Say whether times lack the samples they can be computed from again; what is in these, ``kb verify`` reads."""
+    from kb.store import records
+
+    sha256 = filed.record.samples_sha256
+    if sha256 is None:
+        timed = bool(filed.record.timing) and filed.record.operator.family == "values"
+        return "its times have no samples" if timed else None
+    return None if records.samples_name(sha256) in names else "its samples are missing"
 
 
 def _time(text: str) -> datetime:

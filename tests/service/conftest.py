@@ -1,6 +1,7 @@
 """Signed records to try evidence on: one real judgement, of which the facts that matter are changed and signed anew."""
 
 import copy
+import hashlib
 from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
@@ -117,6 +118,8 @@ def file_record(judged: dict[str, Any]) -> FileRecord:
         raw["timing"] = timing
         if verdict != "accepted":
             raw["decision"] |= {"verdict": verdict, "reasons": ["wrong_values"], "details": ["made so by a test"]}
+        samples = b'{"by": "a test"}\n' if timing else None
+        raw["samples_sha256"] = hashlib.sha256(samples).hexdigest() if samples is not None else None
         raw |= changes
         key = keys.own_key(config_folder())
         with records.writing(root.entries):
@@ -124,7 +127,7 @@ def file_record(judged: dict[str, Any]) -> FileRecord:
             raw["prev"] = chain_head(root.entries, key.id)
             raw["judge"] = {**raw["judge"], "key": key.id}
             raw["signature"] = key.sign(canonical(raw))
-            return records.append(root.entries, raw)
+            return records.append(root.entries, raw, samples=samples)
 
     return file
 

@@ -144,6 +144,21 @@ def test_a_record_edited_in_place_counts_no_more(root: Root, write_silu: WriteSi
     assert "its name is not its content's" in found["ignored"][0]
 
 
+def test_times_without_their_samples_count_for_nothing(
+    root: Root, write_silu: WriteSilu, file_record: FileRecord, timing: dict[str, Any]
+) -> None:
+    entry = write_silu(root, language="triton")
+    file_record(root, entry, device=GPU, software=SOFTWARE, timing=[timing])
+    (side_file,) = (root.entries / entry / "records").glob("samples-*.json")
+    assert shown(root, entry)["evidence"] == "measured"
+    side_file.unlink()
+    found = shown(root, entry)
+    assert (found["evidence"], found["best"]) == ("documented", None)
+    assert found["ignored"][0].endswith("its samples are missing")
+    file_record(root, entry, device=GPU, software=SOFTWARE, timing=[timing], samples_sha256=None)
+    assert "its times have no samples" in shown(root, entry)["ignored"][1]
+
+
 def test_one_bad_record_hides_no_other(root: Root, write_silu: WriteSilu, file_record: FileRecord) -> None:
     entry = write_silu(root)
     file_record(root, entry)
