@@ -249,11 +249,11 @@ class Session:
         given = [replaced.get(at, drawn[slot]) for at, slot in enumerate(batch.order)]
         chosen = [*replaced, *picks]
         problem = self.scrutiny.problem(given, found, counterparts, chosen=chosen, always=chosen if first else ())
-        if problem is None:
-            return
-        if problem.values and self.scrutiny.exact(given[problem.call], counterparts[problem.call]) is not None:
-            raise JudgeError("the baseline is wrong too", "time against another one")
-        raise FailedError(problem.reason, f"{problem.detail} (timed call {problem.call})")
+        asked = problem.call if problem is not None and problem.values else chosen[0] if first else None
+        if asked is not None and self.scrutiny.exact(given[asked], counterparts[asked]) is not None:
+            raise JudgeError("a result of the baseline is wrong", "time against another one")
+        if problem is not None:
+            raise FailedError(problem.reason, f"{problem.detail} (timed call {problem.call})")
 
 
 def _block(who: str, rows: Sequence[Clocked], telemetry: Telemetry) -> dict[str, Any]:
