@@ -7,8 +7,11 @@ from kb.catalogue import ENTRY, TEXT, WEIGHTS
 from kb.retrieval import words
 from kb.retrieval.query import Understanding
 
-NEAR_WEIGHT = 0.25
+NEAR_WEIGHT = 0.6
 """What a match of something implied or related counts, against one of what was said."""
+
+DEPTH = 2_000
+"""How far each of two lists is read before they are added: what one of them lacks would count nothing there."""
 
 LARGE = 20_000
 """From this many entries on, frequent words alone do not select candidates: ranking all they match would be slow."""
@@ -73,12 +76,14 @@ def search(
     if not phrases:
         return {}
     match = _match(connection, phrases, limit)
-    scores = _scores(connection, match, condition, parameters, limit)
     further = near(understanding)
+    depth = max(DEPTH, limit) if further else limit
+    scores = _scores(connection, match, condition, parameters, depth)
     if further:
-        for rowid, score in _scores(connection, " OR ".join(further), condition, parameters, limit).items():
+        for rowid, score in _scores(connection, " OR ".join(further), condition, parameters, depth).items():
             scores[rowid] = scores.get(rowid, 0.0) + NEAR_WEIGHT * score
-    return scores
+    best = sorted(scores, key=lambda rowid: (-scores[rowid], rowid))[:limit]
+    return {rowid: scores[rowid] for rowid in best}
 
 
 def _scores(

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from kb.transfer import Transfer
 
 _FREE: Mapping[str, float] = {
-    "text": 0.30, "title": 0.20, "tags": 0.09, "facets": 0.16, "operator": 0.14, "evidence": 0.035, "freshness": 0.015,
-    "outcome": 0.03, "kind": 0.03,
+    "text": 0.35, "title": 0.08, "tags": 0.23, "facets": 0.13, "operator": 0.115, "evidence": 0.03, "freshness": 0.015,
+    "outcome": 0.025, "kind": 0.025,
 }  # fmt: skip
 """Weights where no device is known."""
 
@@ -113,6 +113,27 @@ def _evidence(candidate: Candidate) -> float:
     """Return what is proven, worth more of what was measured to gain and less of what was measured to lose."""
     level = EVIDENCE.index(candidate.standing.level) / (len(EVIDENCE) - 1)
     return level if candidate.gain is None else level * min(max(candidate.gain, _LEAST_GAIN), _MOST_GAIN)
+
+
+def likely(
+    text: float, title: str, tags: str, topics: frozenset[str], mentions: frozenset[str], understanding: Understanding
+) -> float:
+    """Return the part of a score that needs no facts of the entry, to choose the entries whose facts are read.
+
+    Args:
+        text: Full-text score over the best one of this search, 0 to 1.
+        title: Its title.
+        tags: Its tags, as full-text search sees them.
+        topics: Facet tokens of what the entry is about.
+        mentions: Facet tokens of what it mentions besides.
+        understanding: What was read from the query.
+    """
+    return (
+        _FREE["text"] * text
+        + _FREE["title"] * _share(understanding.said, title)
+        + _FREE["tags"] * _share(understanding.said, tags)
+        + _FREE["facets"] * understanding.agreement(topics, mentions)
+    )
 
 
 def _share(asked: frozenset[str], text: str) -> float:

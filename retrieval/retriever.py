@@ -26,9 +26,9 @@ MAX_CHARACTERS = 4_000
 
 MAX_LIMIT = 1_000
 
-_CANDIDATES = 150
-"""Entries that full-text search hands on to be ranked by facets."""
-_WEIGHED = 60
+_CANDIDATES = 400
+"""Entries that full-text search hands on to be ranked by title, tags and facets."""
+_WEIGHED = 40
 """Of those, how many are ranked by what their facts say."""
 
 
@@ -137,21 +137,18 @@ class _Search:
         return [one for one in found if one.reach != "none"], [one for one in found if one.reach == "none"]
 
     def candidates(self, scores: Mapping[int, float], most: int) -> list[dict[str, Any]]:
-        """Load the rows that words and facets put first."""
+        """Load the rows that words, title, tags and facets put first."""
         marks = ",".join("?" * len(scores))
-        found = self.connection.execute(
-            f"SELECT rowid, facets, tags FROM {TEXT} WHERE rowid IN ({marks})",  # noqa: S608
-            tuple(scores),
-        )
-        facets = {rowid: (*words.facets(text), tags) for rowid, text, tags in found}
+        sql = f"SELECT rowid, title, facets, tags FROM {TEXT} WHERE rowid IN ({marks})"  # noqa: S608
+        facets = {}
+        likely = []
         top = max(scores.values())
-        first = sorted(
-            facets,
-            key=lambda rowid: (
-                -(0.7 * scores[rowid] / top + 0.3 * self.understanding.agreement(*facets[rowid][:2])),
-                rowid,
-            ),
-        )[:most]
+        for rowid, title, text, tags in self.connection.execute(sql, tuple(scores)):
+            topics, mentions = words.facets(text)
+            facets[rowid] = (topics, mentions, tags)
+            part = rank.likely(scores[rowid] / top, title, tags, topics, mentions, self.understanding)
+            likely.append((-part, rowid))
+        first = [rowid for _, rowid in sorted(likely)[:most]]
         columns = ("rowid", "id", "version", "title", "kind", "operator", "outcome", "license", "summary", "withdrawn",
                    "facts", "cells")  # fmt: skip
         marks = ",".join("?" * len(first))
