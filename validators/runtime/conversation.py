@@ -52,6 +52,8 @@ class Conversation:
         self.kind = worker.device.partition(":")[0]
         self.results: list[CaseResult] = []
         self.changed: list[str] = []
+        self.threads: list[int] = []
+        """Threads of the worker after each call of ``run``."""
         self._dice = random.Random(os.urandom(16))  # noqa: S311 - chooses when to look, and nobody sees it
         self._bases, self._output_offset = self._places()
         self._earlier: tuple[Case, Expected, list[bytes]] | None = None
@@ -86,6 +88,7 @@ class Conversation:
         for case in self.plan.cases:
             try:
                 passed = self.call(case, reject)
+                self.threads.append(self.worker.threads())
                 if passed and case.index in watched:
                     self._idle(reject)
             except WorkerEndedError as error:

@@ -31,6 +31,7 @@ from kb.validators.runtime import (
 )
 from kb.validators.runtime.allocation import judging
 from kb.validators.runtime.arena import Arena
+from kb.validators.runtime.comm.judging import judge_comm
 from kb.validators.runtime.conversation import Conversation
 from kb.validators.runtime.driver import DriverError
 from kb.validators.runtime.expectation import Expectation, ReferenceWorker
@@ -61,6 +62,8 @@ class Options:
     """None: the operator's awkward workloads, and on a GPU those of its targets too."""
     dtypes: Sequence[str] | None = None
     """None: all that the operator has; else only workloads of these."""
+    transport: str | None = None
+    """What joins the ranks of a communication scheme; None: the judge's switch on a CPU, NCCL on GPUs."""
 
 
 def judge(
@@ -91,6 +94,12 @@ def judge(
         return judging.judge_allocation(
             operator_name, source, device=chosen.device, load_limit_s=chosen.load_limit_s,
             call_limit_s=chosen.call_limit_s, memory_bytes=chosen.memory_bytes, workloads=chosen.workloads, say=say,
+        )  # fmt: skip
+    if operator_name in operators.COMM:
+        return judge_comm(
+            operator_name, source, device=chosen.device, transport=chosen.transport, load_limit_s=chosen.load_limit_s,
+            call_limit_s=chosen.call_limit_s, memory_bytes=chosen.memory_bytes, calls=chosen.calls,
+            workloads=chosen.workloads, dtypes=chosen.dtypes, say=say,
         )  # fmt: skip
     operator = operators.load(operator_name)
     if chosen.device != accelerator.CPU:
@@ -270,6 +279,7 @@ class _Judgement:
         self.cases = talk.results
         self.seconds["calls"] = time.monotonic() - began
         self.verdict.on_changes(talk.changed)
+        self.verdict.on_threads(talk.threads)
 
     def _inspect(self) -> None:
         """Look at what the worker leaves behind, however it fared: blocked calls and files."""

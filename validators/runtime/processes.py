@@ -65,6 +65,31 @@ def deleted_bytes(pids: list[int], *, device: int) -> int:
     return sum(seen.values())
 
 
+def thread_count(pids: list[int]) -> int:
+    """Return how many threads processes have."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            total += sum(1 for _ in Path(f"/proc/{pid}/task").iterdir())
+    return total
+
+
+def patched_code(pids: list[int]) -> set[str]:
+    """Name the files whose code is not in memory as it is on disk: pages that may be executed and were written to."""
+    found: set[str] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            name = ""
+            for line in Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8", errors="replace").splitlines():
+                head = line.split(None, 5)
+                if "-" in head[0] and not head[0].endswith(":"):
+                    executable = len(head) == 6 and "x" in head[1] and head[5].startswith("/")
+                    name = head[5] if executable else ""
+                elif name and head[0] in ("Private_Dirty:", "Swap:") and head[1] != "0":
+                    found.add(name)
+    return found
+
+
 def send_signal(pids: list[int], which: signal.Signals) -> None:
     """Send a signal to each process that still exists."""
     for pid in pids:

@@ -44,6 +44,7 @@ def main() -> None:
         alone=alone,
     )
     breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
+    start_threads()
     # The judge's own modules leave the table, so that a candidate does not meet them by accident.
     for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
         del sys.modules[name]
@@ -68,14 +69,23 @@ def _open_device(channel: socket.socket, kind: str, memory: mmap.mmap, early: de
 
 def _preload(*, triton: bool) -> None:
     """Import the toolchain before the sandbox counts attempts; its own probing is not the candidate's."""
+    importlib.import_module("torch")
+    if triton:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("triton.language")
+
+
+def start_threads() -> None:
+    """Let torch make its pools of threads, in the process that stays and before anybody else has threads.
+
+    A pool that was made before a fork is made anew by the next thread that needs one, and if two threads do at the
+    same time, one of them fails. A process with threads cannot enter a user namespace either.
+    """
     import torch
 
     torch.set_num_threads(max(1, min(2, os.cpu_count() or 1)))
     torch.zeros(2, 2) @ torch.zeros(2, 2)
     torch.zeros(1, dtype=torch.bfloat16).to(torch.float8_e4m3fn)
-    if triton:
-        with contextlib.suppress(ImportError):
-            importlib.import_module("triton.language")
 
 
 class Session:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from kb.validators.runtime import report
@@ -24,6 +25,9 @@ MILD = frozenset(
 
 _SOFT_CHANGES = frozenset({"num_threads", "cpu_rng", "environ", "grad_mode"})
 """Changes of process-wide state that break the contract but forge nothing."""
+
+_GROWTH = 6
+"""So many calls, each with more threads than the one before, are a pattern."""
 
 
 @dataclass
@@ -59,6 +63,11 @@ class Verdict:
         elif soft:
             self.doubt("changed_environment", report.escaped(", ".join(soft), 300))
 
+    def on_threads(self, counts: Sequence[int]) -> None:
+        """Judge the number of threads after each call: a pool stops growing, one thread a call never does."""
+        if len(counts) >= _GROWTH and all(later > earlier for earlier, later in pairwise(counts)):
+            self.doubt("threads_left", f"{counts[-1] - counts[0]} threads more after {len(counts) - 1} calls")
+
     def on_remains(self, worker: Worker) -> None:
         """Judge what a worker leaves behind, however it fared: refused calls and files."""
         for name in sorted(worker.blocked):
@@ -66,6 +75,9 @@ class Verdict:
                 self.doubt("forbidden_call", f"{name} was refused")
             else:
                 self.reject("forbidden_call", f"{name} was refused")
+        patched = worker.patched()
+        if patched:
+            self.reject("changed_environment", report.escaped(f"code overwritten: {', '.join(patched)}", 300))
         left = worker.files_left()
         if left:
             self.reject("wrote_files", report.escaped(", ".join(left), 200))

@@ -137,6 +137,7 @@ class Worker:
         self._device = self.cache.stat().st_dev
         self._killed_for: str | None = None
         self._processes = 2
+        self._patched: set[str] = set()
         self._watcher: Watcher | None = None
         self._done = threading.Event()
         self._calm_until = 0.0
@@ -212,6 +213,7 @@ class Worker:
         if self.device != accelerator.CPU:
             self._open_device()
         self._processes = len(self.pids())
+        self._patched = processes.patched_code(self.pids())
         self.take_blocked()
         self.blocked.clear()
         return message
@@ -379,6 +381,14 @@ class Worker:
         for name in forgive & set(self.blocked):
             del self.blocked[name]
         self._before_seal = workplace.states_below(self.seen_cache())
+
+    def threads(self) -> int:
+        """Return how many threads the worker has."""
+        return processes.thread_count(self.pids())
+
+    def patched(self) -> list[str]:
+        """Name the libraries whose code was overwritten in memory since the worker was ready, as seen from outside."""
+        return sorted({Path(one).name for one in processes.patched_code(self.pids()) - self._patched})
 
     def take_blocked(self) -> None:
         """Add the system calls refused since the last time to ``blocked``."""
