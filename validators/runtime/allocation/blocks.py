@@ -166,8 +166,8 @@ class Online:
         self.blocks, self.bench, self.trace = blocks, blocks.bench, trace
         self.alignment, self.capacity, self.tight = alignment, capacity, tight
         self.own = blocks.form == "DeviceAllocator"
-        streams = 1 + max((max(b.stream, b.user) for b in trace.blocks), default=0)
-        self.ledger = Ledger(None if self.own else capacity, alignment, streams)
+        self.streams = 1 + max((max(b.stream, b.user) for b in trace.blocks), default=0)
+        self.ledger = Ledger(None if self.own else capacity, alignment, self.streams)
         self.contents = Contents(blocks._store(capacity, own=self.own), self.bench.dice)
         self.refused: set[int] = set()
         self.outside: int | None = None
@@ -187,6 +187,8 @@ class Online:
         fresh = (self.own or self.tight) and self._probe(probe)
         operations = self._serve()
         figures = self._close(operations)
+        for other in range(1, self.streams):  # what other streams freed is free for the first one only after these
+            bench.answered("wait", stream=0, on=other)
         if fresh and not self._probe(probe):
             raise CaseFailedError(
                 "bad_out_of_memory", f"{probe} bytes were there at first and are not after all is freed"

@@ -1,19 +1,16 @@
-"""A pool of equal KV pages with a last-in-first-out free list and shared prefixes.
+"""A pool of equal KV pages with a last-in-first-out free list; copies share full pages; states in a region of their own.
 
-Protocol of ``kv_block_pool``: ``run(trace, capacity_bytes, page_bytes, slot_bytes)`` answers each event. Events are
-``("kv", request, count)`` for pages, ``("state", request, count)`` for recurrent-state slots and ``("free", request)``
-for all that a request holds. An answer is a list of byte offsets, or None if memory ran out, in which case nothing
-was taken. Blocks that are live at once never overlap.
+Protocol of ``kv_block_pool``: a sequence is admitted whole or not at all, grows by tokens, forks and ends. Blocks that
+are live at once never overlap; a page is shared only while nobody writes to it.
 """
 
-from collections.abc import Hashable, Iterable, Sequence
-from typing import Any
+PAGE_TOKENS = 16
 
-Event = tuple[str, Hashable, int] | tuple[str, Hashable]
+Copies = list[tuple[int, int, int]]
 
 
 class PagePool:
-    """Equal pages of one region, handed out by offset."""
+    """Equal pages of one region, handed out by offset, with a count of readers each."""
 
     def __init__(self, capacity_bytes: int, page_bytes: int, *, base: int = 0) -> None:
         """Cut the region ``[base, base + capacity_bytes)`` into whole pages; a rest is left unused."""
@@ -22,73 +19,103 @@ class PagePool:
         self.page_bytes = page_bytes
         # Reversed, so that the first pages handed out are the lowest.
         self.free_pages = [base + i * page_bytes for i in reversed(range(capacity_bytes // page_bytes))]
-        self._references: dict[int, int] = {}
-        self._held: dict[Hashable, list[int]] = {}
+        self._readers: dict[int, int] = {}
 
-    def take(self, request: Hashable, count: int) -> list[int] | None:
-        """Give ``count`` pages to a request, or None (and nothing) if there are not enough."""
-        if count < 0:
-            raise ValueError("count is negative")
+    def take(self, count: int) -> list[int]:
+        """Give ``count`` pages, or raise MemoryError and give none."""
         if count > len(self.free_pages):
-            return None
+            raise MemoryError(f"{count} pages, {len(self.free_pages)} are free")
         pages = [self.free_pages.pop() for _ in range(count)]
-        self._references.update(dict.fromkeys(pages, 1))
-        self._held.setdefault(request, []).extend(pages)
+        self._readers.update(dict.fromkeys(pages, 1))
         return pages
 
-    def share(self, owner: Hashable, request: Hashable, count: int) -> list[int]:
-        """Let a request read the first ``count`` pages of another one (a common prefix)."""
-        pages = self._held[owner][:count]
-        if len(pages) < count:
-            raise ValueError("the owner holds fewer pages")
+    def share(self, pages: list[int]) -> None:
+        """Count one more reader of each page."""
         for page in pages:
-            self._references[page] += 1
-        self._held.setdefault(request, []).extend(pages)
-        return pages
+            self._readers[page] += 1
 
-    def release(self, request: Hashable) -> int:
-        """Take back what a request holds; return how many pages became free."""
-        freed = 0
-        # Last page first: a prefix, which is likely to be asked for again, is then overwritten last.
-        for page in reversed(self._held.pop(request, [])):
-            self._references[page] -= 1
-            if not self._references[page]:
-                del self._references[page]
+    def release(self, pages: list[int]) -> None:
+        """Count one reader less; a page without readers is free, the last page of a prefix first."""
+        for page in reversed(pages):
+            self._readers[page] -= 1
+            if not self._readers[page]:
+                del self._readers[page]
                 self.free_pages.append(page)
-                freed += 1
-        return freed
 
 
-def run(
-    trace: Iterable[Event], capacity_bytes: int, page_bytes: int, slot_bytes: int = 0, *, state_fraction: float = 0.5
-) -> list[list[int] | None]:
-    """Serve a trace with two fixed regions: pages below, state slots above.
+class Pool:
+    """Two fixed regions: pages below, state slots above."""
 
-    Args:
-        trace: Events in order.
-        capacity_bytes: Bytes of the whole pool.
-        page_bytes: Bytes of a KV page over all layers.
-        slot_bytes: Bytes of one request's recurrent state over all layers; 0 if the model has none.
-        state_fraction: Share of the pool set aside for states, fixed when the server starts.
+    page_tokens = PAGE_TOKENS
 
-    Returns:
-        One answer per event; an empty list for ``free``.
-    """
-    state_bytes = int(capacity_bytes * state_fraction) // slot_bytes * slot_bytes if slot_bytes else 0
-    pages = PagePool(capacity_bytes - state_bytes, page_bytes)
-    slots = PagePool(state_bytes, slot_bytes or 1, base=capacity_bytes - state_bytes)
-    answers: list[list[int] | None] = []
-    for event in trace:
-        answers.append(_serve(event, pages, slots))
-    return answers
+    def __init__(
+        self, capacity_bytes: int, token_bytes: int, slot_bytes: int, max_tokens: int, *, state_fraction: float = 0.5
+    ) -> None:
+        """Split the memory, once and for all.
 
+        Args:
+            capacity_bytes: Bytes of the whole pool.
+            token_bytes: Bytes of one token's keys and values over all layers.
+            slot_bytes: Bytes of one sequence's recurrent state over all layers; 0 if the model has none.
+            max_tokens: No sequence becomes longer.
+            state_fraction: Share of the pool set aside for states.
+        """
+        state_bytes = int(capacity_bytes * state_fraction) // slot_bytes * slot_bytes if slot_bytes else 0
+        self._pages = PagePool(capacity_bytes - state_bytes, PAGE_TOKENS * token_bytes)
+        base = -(-(capacity_bytes - state_bytes) // 256) * 256 if slot_bytes else 0
+        self._slots = PagePool(max(0, capacity_bytes - base), slot_bytes, base=base) if slot_bytes else None
+        self._tables: dict[int, list[int]] = {}
+        self._tokens: dict[int, int] = {}
+        self._slot: dict[int, int] = {}
 
-def _serve(event: Sequence[Any], pages: PagePool, slots: PagePool) -> list[int] | None:
-    kind, request = event[0], event[1]
-    if kind == "free":
-        pages.release(request)
-        slots.release(request)
+    def admit(self, request: int, tokens: int, keys: tuple[int, ...]) -> int:
+        """Give a sequence all pages of its prompt and a slot, or raise MemoryError; nothing is found in a cache."""
+        pages = self._pages.take(-(-tokens // PAGE_TOKENS))
+        self._give_slot(request, pages)
+        self._tables[request], self._tokens[request] = pages, tokens
+        return 0
+
+    def _give_slot(self, request: int, pages: list[int]) -> None:
+        if self._slots is None:
+            return
+        try:
+            self._slot[request] = self._slots.take(1)[0]
+        except MemoryError:
+            self._pages.release(pages)  # all or nothing
+            raise
+
+    def append(self, request: int, tokens: int) -> Copies:
+        """Make room for more tokens."""
+        total = self._tokens[request] + tokens
+        missing = -(-total // PAGE_TOKENS) - len(self._tables[request])
+        self._tables[request] += self._pages.take(missing) if missing > 0 else []
+        self._tokens[request] = total
         return []
-    if kind not in ("kv", "state"):
-        raise ValueError(f"unknown event {kind!r}")
-    return (pages if kind == "kv" else slots).take(request, event[2])
+
+    def fork(self, parent: int, child: int) -> Copies:
+        """Let a copy read the full pages and give it a last page and a state of its own."""
+        full = self._tokens[parent] // PAGE_TOKENS
+        shared, partial = self._tables[parent][:full], self._tables[parent][full:]
+        own = self._pages.take(len(partial))
+        self._give_slot(child, own)
+        self._pages.share(shared)
+        self._tables[child], self._tokens[child] = shared + own, self._tokens[parent]
+        copies = [(source, target, self._pages.page_bytes) for source, target in zip(partial, own, strict=True)]
+        if self._slots is not None:
+            copies.append((self._slot[parent], self._slot[child], self._slots.page_bytes))
+        return copies
+
+    def free(self, request: int) -> None:
+        """Take back what a sequence holds."""
+        self._pages.release(self._tables.pop(request))
+        del self._tokens[request]
+        if self._slots is not None:
+            self._slots.release([self._slot.pop(request)])
+
+    def table(self, request: int) -> list[int]:
+        """Return the byte offset of each page, in the order of the tokens."""
+        return self._tables[request]
+
+    def slot(self, request: int) -> int | None:
+        """Return the byte offset of the recurrent state."""
+        return self._slot.get(request)

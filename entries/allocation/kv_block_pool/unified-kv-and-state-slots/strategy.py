@@ -1,11 +1,11 @@
 """One pool for KV pages and recurrent-state slots: slabs of one slot, each cut into pages on demand.
 
-Follows the ``kv_block_pool`` protocol of ``run(trace, capacity_bytes, page_bytes, slot_bytes)``; see ``run``.
+Protocol of ``kv_block_pool``; a model without recurrent state gets slabs of one page.
 """
 
-from collections.abc import Hashable, Iterable
+PAGE_TOKENS = 16
 
-Event = tuple[str, Hashable, int] | tuple[str, Hashable]
+Copies = list[tuple[int, int, int]]
 
 
 class SlabPool:
@@ -20,73 +20,130 @@ class SlabPool:
         self.pages_per_slab = self.slab_bytes // page_bytes
         self._free_slabs = list(reversed(range(capacity_bytes // self.slab_bytes)))
         self._free_pages: dict[int, list[int]] = {}  # slab cut into pages -> offsets that are free in it
-        self._held: dict[Hashable, list[tuple[str, int]]] = {}
+        self._partial: set[int] = set()  # slabs of which some pages are free
+        self._count = 0  # free pages in such slabs
 
     def available(self, kind: str) -> int:
         """Return how many pages (``kv``) or slots (``state``) could be given now."""
         if kind == "state":
             return len(self._free_slabs)
-        return len(self._free_slabs) * self.pages_per_slab + sum(map(len, self._free_pages.values()))
+        return len(self._free_slabs) * self.pages_per_slab + self._count
 
-    def take(self, kind: str, request: Hashable, count: int) -> list[int] | None:
-        """Give pages or slots, or None (and nothing) if there are not enough."""
-        if kind not in ("kv", "state"):
-            raise ValueError(f"unknown event {kind!r}")
-        if count < 0:
-            raise ValueError("count is negative")
+    def take(self, kind: str, count: int) -> list[int]:
+        """Give pages or slots, or raise MemoryError and give none."""
         if count > self.available(kind):
-            return None
+            raise MemoryError(f"{count} of {kind}, {self.available(kind)} could be given")
         if kind == "state":
-            offsets = [self._free_slabs.pop() * self.slab_bytes for _ in range(count)]
-        else:
-            offsets = self._take_pages(count)
-        self._held.setdefault(request, []).extend((kind, offset) for offset in offsets)
-        return offsets
-
-    def _take_pages(self, count: int) -> list[int]:
+            return [self._free_slabs.pop() * self.slab_bytes for _ in range(count)]
         offsets: list[int] = []
         while len(offsets) < count:
-            partial = [slab for slab, free in self._free_pages.items() if free]
-            if partial:
+            if self._partial:
                 # The fullest slab first: the others get the chance to run empty and become slots again.
-                slab = min(partial, key=lambda s: (len(self._free_pages[s]), s))
+                slab = min(self._partial, key=lambda s: (len(self._free_pages[s]), s))
             else:
                 slab = self._free_slabs.pop()
                 start = slab * self.slab_bytes
                 self._free_pages[slab] = [start + i * self.page_bytes for i in reversed(range(self.pages_per_slab))]
+                self._count += self.pages_per_slab
+                self._partial.add(slab)
             offsets.append(self._free_pages[slab].pop())
+            self._count -= 1
+            if not self._free_pages[slab]:
+                self._partial.remove(slab)
         return offsets
 
-    def release(self, request: Hashable) -> None:
-        """Take back all that a request holds; a slab whose last page returns is whole again."""
-        for kind, offset in self._held.pop(request, []):
-            slab = offset // self.slab_bytes
-            if kind == "kv":
-                self._free_pages[slab].append(offset)
-                if len(self._free_pages[slab]) < self.pages_per_slab:
-                    continue
-                del self._free_pages[slab]
-            self._free_slabs.append(slab)
+    def give(self, kind: str, offset: int) -> None:
+        """Take a page or slot back; a slab whose last page returns is whole again."""
+        slab = offset // self.slab_bytes
+        if kind == "kv":
+            self._free_pages[slab].append(offset)
+            self._partial.add(slab)
+            self._count += 1
+            if len(self._free_pages[slab]) < self.pages_per_slab:
+                return
+            del self._free_pages[slab]
+            self._partial.remove(slab)
+            self._count -= self.pages_per_slab
+        self._free_slabs.append(slab)
 
 
-def run(trace: Iterable[Event], capacity_bytes: int, page_bytes: int, slot_bytes: int = 0) -> list[list[int] | None]:
-    """Serve a trace from one pool.
+class Pool:
+    """Sequences over one ``SlabPool``; copies share full pages."""
 
-    Args:
-        trace: ``("kv", request, count)``, ``("state", request, count)`` or ``("free", request)``, in order.
-        capacity_bytes: Bytes of the pool.
-        page_bytes: Bytes of a KV page over all layers.
-        slot_bytes: Bytes of one request's recurrent state over all layers; best a multiple of ``page_bytes``.
+    page_tokens = PAGE_TOKENS
 
-    Returns:
-        One answer per event: byte offsets, None if memory ran out (nothing is taken then), an empty list for ``free``.
-    """
-    pool = SlabPool(capacity_bytes, page_bytes, slot_bytes)
-    answers: list[list[int] | None] = []
-    for event in trace:
-        if event[0] == "free":
-            pool.release(event[1])
-            answers.append([])
-        else:
-            answers.append(pool.take(event[0], event[1], event[2]))  # type: ignore[misc]
-    return answers
+    def __init__(self, capacity_bytes: int, token_bytes: int, slot_bytes: int, max_tokens: int) -> None:
+        """Make the slabs.
+
+        Args:
+            capacity_bytes: Bytes of the whole pool.
+            token_bytes: Bytes of one token's keys and values over all layers.
+            slot_bytes: Bytes of one sequence's recurrent state; best a multiple of a page.
+            max_tokens: No sequence becomes longer.
+        """
+        self._pool = SlabPool(capacity_bytes, PAGE_TOKENS * token_bytes, slot_bytes)
+        self._slot_bytes = slot_bytes
+        self._readers: dict[int, int] = {}
+        self._tables: dict[int, list[int]] = {}
+        self._tokens: dict[int, int] = {}
+        self._slot: dict[int, int] = {}
+
+    def admit(self, request: int, tokens: int, keys: tuple[int, ...]) -> int:
+        """Give a slot first, since slots run out first, then pages; both or MemoryError."""
+        self._give(request, -(-tokens // PAGE_TOKENS), [])
+        self._tokens[request] = tokens
+        return 0
+
+    def _give(self, request: int, pages: int, shared: list[int]) -> list[int]:
+        slots = self._pool.take("state", 1) if self._slot_bytes else []
+        try:
+            own = self._pool.take("kv", pages)
+        except MemoryError:
+            for one in slots:
+                self._pool.give("state", one)
+            raise
+        if slots:
+            self._slot[request] = slots[0]
+        for page in [*shared, *own]:
+            self._readers[page] = self._readers.get(page, 0) + 1
+        self._tables[request] = shared + own
+        return own
+
+    def append(self, request: int, tokens: int) -> Copies:
+        """Make room for more tokens."""
+        total = self._tokens[request] + tokens
+        own = self._pool.take("kv", max(0, -(-total // PAGE_TOKENS) - len(self._tables[request])))
+        self._readers.update(dict.fromkeys(own, 1))
+        self._tables[request] += own
+        self._tokens[request] = total
+        return []
+
+    def fork(self, parent: int, child: int) -> Copies:
+        """Let a copy read the full pages and give it a last page and a state of its own."""
+        full = self._tokens[parent] // PAGE_TOKENS
+        shared, partial = self._tables[parent][:full], self._tables[parent][full:]
+        own = self._give(child, len(partial), shared)
+        self._tokens[child] = self._tokens[parent]
+        copies = [(source, target, self._pool.page_bytes) for source, target in zip(partial, own, strict=True)]
+        if self._slot_bytes:
+            copies.append((self._slot[parent], self._slot[child], self._slot_bytes))
+        return copies
+
+    def free(self, request: int) -> None:
+        """Take back what a sequence holds."""
+        for page in self._tables.pop(request):
+            self._readers[page] -= 1
+            if not self._readers[page]:
+                del self._readers[page]
+                self._pool.give("kv", page)
+        del self._tokens[request]
+        if self._slot_bytes:
+            self._pool.give("state", self._slot.pop(request))
+
+    def table(self, request: int) -> list[int]:
+        """Return the byte offset of each page, in the order of the tokens."""
+        return self._tables[request]
+
+    def slot(self, request: int) -> int | None:
+        """Return the byte offset of the recurrent state."""
+        return self._slot.get(request)

@@ -1,63 +1,60 @@
-"""First-in, first-out placement of staging chunks in one pinned ring buffer.
+"""First-in, first-out placement of staging chunks in one pinned ring, which is no larger than it has to be.
 
-Follows the ``workspace_plan`` protocol: a chunk is filled by the host at ``first_use`` and its copy is known to be
-complete after ``last_use``. Space is reclaimed in the order of allocation only, as a ring must.
+Follows the online form of ``workspace_plan`` for chunks that end in the order in which they began: a chunk is freed
+when its copy is known to be complete. Space is reclaimed in the order of allocation only, as a ring must.
 """
 
 from collections import deque
-from collections.abc import Sequence
+
+LAWS = ("staging",)
 
 
-def run(
-    sizes: Sequence[int], first_use: Sequence[int], last_use: Sequence[int], alignment: int = 256
-) -> tuple[list[int], int]:
-    """Find a ring that serves the trace without a stall.
+class Allocator:
+    """A ring that wraps as soon as the bytes before its tail suffice, so that it grows only when it must."""
 
-    Args:
-        sizes: Bytes of each chunk, at least 0.
-        first_use: Step at which the host takes the chunk; equal steps in index order.
-        last_use: Last step at which the copy engine may still read it.
-        alignment: Power of two in bytes; 256 is what device allocations start on.
+    def __init__(self, capacity_bytes: int, alignment: int) -> None:
+        """Start empty at offset 0.
 
-    Returns:
-        Byte offset of each chunk, and the ring's capacity in bytes.
-    """
-    if alignment < 1 or alignment & (alignment - 1):
-        raise ValueError("alignment must be a power of two")
-    padded = [-(-size // alignment) * alignment for size in sizes]
-    order = sorted((i for i in range(len(sizes)) if padded[i]), key=lambda i: (first_use[i], i))
-    capacity = max((padded[i] for i in order), default=0)
-    while True:
-        offsets, missing = _try(padded, order, first_use, last_use, capacity)
-        if not missing:
-            return offsets, capacity
-        capacity += missing
+        Args:
+            capacity_bytes: Bytes of the pinned buffer.
+            alignment: Power of two in bytes; 256 is what device allocations start on.
+        """
+        if alignment < 1 or alignment & (alignment - 1):
+            raise ValueError("alignment must be a power of two")
+        self._capacity, self._alignment = capacity_bytes, alignment
+        self._held: deque[list[int]] = deque()  # [start, end, done], oldest first
+        self._at: dict[int, list[int]] = {}
+        self._head = 0
 
+    def alloc(self, size: int, stream: int = 0) -> int:
+        """Return the offset of a chunk; MemoryError means: wait for the oldest copy and ask again."""
+        padded = -(-max(size, 1) // self._alignment) * self._alignment
+        start = self._place(padded)
+        chunk = [start, start + padded, 0]
+        self._held.append(chunk)
+        self._at[start] = chunk
+        self._head = chunk[1]
+        return start
 
-def _try(
-    padded: Sequence[int], order: Sequence[int], first_use: Sequence[int], last_use: Sequence[int], capacity: int
-) -> tuple[list[int], int]:
-    """Return offsets and 0, or the bytes that were missing when the ring stalled."""
-    offsets = [0] * len(padded)
-    held: deque[int] = deque()
-    head = 0
-    for i in order:
-        # A later chunk that is done must wait for an earlier one that is not: that is the price of a ring.
-        while held and last_use[held[0]] < first_use[i]:
-            held.popleft()
-        if not held:
-            head = 0
-        tail = offsets[held[0]] if held else 0
-        wrapped = bool(held) and head <= tail
-        if wrapped:
-            if tail - head < padded[i]:
-                return offsets, padded[i] - (tail - head)
-        elif capacity - head < padded[i]:
-            # A chunk stays contiguous, so the rest of the lap is skipped.
-            if tail < padded[i]:
-                return offsets, min(padded[i] - (capacity - head), padded[i] - tail)
-            head = 0
-        offsets[i] = head
-        held.append(i)
-        head += padded[i]
-    return offsets, 0
+    def _place(self, padded: int) -> int:
+        """Return where a chunk fits: at the bottom if it can be, else behind the last one, else above all."""
+        if not self._held:
+            return self._checked(0, padded)
+        lowest = min(chunk[0] for chunk in self._held)
+        if lowest >= padded and self._head > lowest:
+            return 0  # a new lap begins as early as it can: what lies beyond is never touched
+        ahead = min((chunk[0] for chunk in self._held if chunk[0] >= self._head), default=self._capacity)
+        if ahead - self._head >= padded:
+            return self._head
+        return self._checked(max(chunk[1] for chunk in self._held), padded)
+
+    def _checked(self, start: int, padded: int) -> int:
+        if start + padded > self._capacity:
+            raise MemoryError("the oldest copy is still in flight")
+        return start
+
+    def free(self, offset: int, stream: int = 0) -> None:
+        """Note that a chunk's copy is complete; a later chunk waits for an earlier one all the same."""
+        self._at.pop(offset)[2] = 1
+        while self._held and self._held[0][2]:
+            self._held.popleft()
