@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -21,7 +22,10 @@ WORLD = 3
 GROUPS = {"all": (0, 1, 2), "last-two": (1, 2)}
 """A group that does not start at rank 0 shows a rank taken for a global one."""
 
-REDUCERS = ("one-shot", "two-shot", "size-crossover", "size-crossover-large")
+REDUCERS = ("one-shot", "two-shot", "size-crossover", "size-crossover-large", "ring", "halving-doubling",
+            "double-binary-tree", "hierarchical", "hierarchical-one-node")  # fmt: skip
+SCATTERERS = ("reduce_scatter/direct", "reduce_scatter/ring-behind-gemm")
+NORMS = ("fused-scatter-norm-gather", "one-shot")
 SHAPES: tuple[tuple[int, ...], ...] = ((0,), (1,), (2,), (7,), (3, 5), (2, 0, 4), (17, 33))
 DTYPES = {"float64": 1e-14, "float32": 3e-7, "bfloat16": 0.01, "float16": 0.002}
 """Error allowed for a sum of three, relative to the sum of magnitudes: a few roundings of the dtype."""
@@ -94,14 +98,12 @@ def reducers() -> dict[str, Call]:
     """Return the all-reduce schemes, the crossover one once on each side."""
     crossover: Call = load("all_reduce/size-crossover").run
 
-    def large(given: torch.Tensor, group: dist.ProcessGroup | None) -> torch.Tensor:
-        return crossover(given, group, latency_s=1e-30)
-
-    return {
-        "one-shot": load("all_reduce/one-shot").run,
-        "two-shot": load("all_reduce/two-shot").run,
+    hierarchical: Call = load("all_reduce/hierarchical").run
+    named = ("one-shot", "two-shot", "ring", "halving-doubling", "double-binary-tree", "hierarchical")
+    return {name: load(f"all_reduce/{name}").run for name in named} | {
         "size-crossover": crossover,
-        "size-crossover-large": large,
+        "size-crossover-large": partial(crossover, latency_s=1e-30),
+        "hierarchical-one-node": partial(hierarchical, local_size=3),
     }
 
 
@@ -119,19 +121,30 @@ def run_reducers(out: dict[str, torch.Tensor], rank: int, name: str, group: dist
 
 def run_others(out: dict[str, torch.Tensor], rank: int, name: str, group: dist.ProcessGroup | None) -> None:
     """Run the fused norm, dispatch and combine, and the overlapped gather."""
-    norm = load("all_reduce_rmsnorm/fused-scatter-norm-gather")
+    ranges = load("all_reduce_rmsnorm/fused-scatter-norm-gather").token_range
     place, world = GROUPS[name].index(rank), len(GROUPS[name])
-    for tokens in (0, 1, 2, 11):
-        mine = norm.token_range(tokens, place, world)
-        residual = tensor((tokens, 16), "float32", 50)[mine.start : mine.stop]
-        normed, after = norm.run(
-            tensor((tokens, 16), "float32", rank), residual, tensor((16,), "float32", 51), 1e-6, group
-        )
-        out[f"normed/{name}/{tokens}"], out[f"residual/{name}/{tokens}"] = normed, after
+    for scheme in NORMS:
+        norm = load(f"all_reduce_rmsnorm/{scheme}").run
+        for tokens in (0, 1, 2, 11):
+            mine = ranges(tokens, place, world)
+            residual = tensor((tokens, 16), "float32", 50)[mine.start : mine.stop]
+            normed, after = norm(
+                tensor((tokens, 16), "float32", rank), residual, tensor((16,), "float32", 51), 1e-6, group
+            )
+            out[f"normed/{scheme}/{name}/{tokens}"], out[f"residual/{scheme}/{name}/{tokens}"] = normed, after
     dispatch = load("all_to_all/expert-dispatch-combine")
-    out[f"moe/{name}"] = dispatch.run(*routed(rank, name), expert, 6, group)
-    gather = load("all_gather/chunked-overlap").run
+    out[f"moe/{name}"] = dispatch.dispatch_combine(*routed(rank, name), expert, 6, group)
+    for scheme in SCATTERERS:
+        scatter = load(scheme).run
+        for tokens in (0, 2, 7):
+            given = tensor((tokens, 4), "float32", rank, 13)
+            out[f"{scheme}/{name}/{tokens}"] = scatter(given, group)
+    late = load("reduce_scatter/ring-behind-gemm").run
+    given = tensor((7, 4), "float32", rank, 13)
+    out[f"produced/{name}"] = late(given, group, produce=lambda part: part @ weight_of_consumer())
     rows = tensor((tokens_of(rank, name), 4), "float32", rank, 9)
+    out[f"all_gather/bruck/{name}"] = load("all_gather/bruck").run(rows, group)
+    gather = load("all_gather/chunked-overlap").run
     for chunks in (1, 3, 8):
         out[f"gather/{name}/{chunks}"] = gather(rows, group, num_chunks=chunks)
         out[f"consumed/{name}/{chunks}"] = gather(
@@ -212,8 +225,11 @@ def test_the_crossover_is_where_both_schemes_take_equally_long() -> None:
 
 
 @GROUP
+@pytest.mark.parametrize("scheme", NORMS)
 @pytest.mark.parametrize("tokens", [0, 1, 2, 11])
-def test_the_fused_norm_equals_sum_then_residual_then_norm(results: Results, tokens: int, group: str) -> None:
+def test_the_fused_norm_equals_sum_then_residual_then_norm(
+    results: Results, tokens: int, scheme: str, group: str
+) -> None:
     hidden = tensor((tokens, 16), "float32", 50).double()
     for rank in GROUPS[group]:
         hidden = hidden + tensor((tokens, 16), "float32", rank).double()
@@ -223,10 +239,47 @@ def test_the_fused_norm_equals_sum_then_residual_then_norm(results: Results, tok
     for place, rank in enumerate(GROUPS[group]):
         own = ranges(tokens, place, len(GROUPS[group]))
         got = results[rank]
-        torch.testing.assert_close(got[f"normed/{group}/{tokens}"].double(), normed, rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(got[f"normed/{scheme}/{group}/{tokens}"].double(), normed, rtol=2e-6, atol=2e-6)
         torch.testing.assert_close(
-            got[f"residual/{group}/{tokens}"].double(), hidden[own.start : own.stop], rtol=1e-6, atol=1e-6
+            got[f"residual/{scheme}/{group}/{tokens}"].double(), hidden[own.start : own.stop], rtol=1e-6, atol=1e-6
         )
+
+
+@GROUP
+@pytest.mark.parametrize("scheme", SCATTERERS)
+@pytest.mark.parametrize("tokens", [0, 2, 7])
+def test_every_rank_gets_its_rows_of_the_sum(results: Results, tokens: int, scheme: str, group: str) -> None:
+    right = sum(tensor((tokens, 4), "float32", rank, 13).double() for rank in GROUPS[group])
+    assert isinstance(right, torch.Tensor)
+    for rank, rows in zip(GROUPS[group], torch.tensor_split(right, len(GROUPS[group])), strict=True):
+        torch.testing.assert_close(results[rank][f"{scheme}/{group}/{tokens}"].double(), rows, rtol=0, atol=1e-6)
+
+
+@GROUP
+def test_summands_made_just_in_time_are_the_same_sum(results: Results, group: str) -> None:
+    right = sum(tensor((7, 4), "float32", rank, 13).double() for rank in GROUPS[group]) @ weight_of_consumer().double()
+    for rank, rows in zip(GROUPS[group], torch.tensor_split(right, len(GROUPS[group])), strict=True):
+        torch.testing.assert_close(results[rank][f"produced/{group}"].double(), rows, rtol=0, atol=1e-5)
+
+
+@GROUP
+def test_bruck_gathers_ragged_rows_in_rank_order(results: Results, group: str) -> None:
+    right = torch.cat([tensor((tokens_of(rank, group), 4), "float32", rank, 9) for rank in GROUPS[group]])
+    for rank in GROUPS[group]:
+        assert torch.equal(results[rank][f"all_gather/bruck/{group}"], right)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 5, 6, 7, 8, 13, 16])
+def test_the_two_trees_complement_each_other(world: int) -> None:
+    tree = load("all_reduce/double-binary-tree").tree
+    both = [[tree(world, rank, second=second) for rank in range(world)] for second in (False, True)]
+    for nodes in both:
+        assert [node.parent for node in nodes].count(None) == 1
+        for rank, node in enumerate(nodes):
+            assert len(node.children) <= 2
+            assert all(nodes[child].parent == rank for child in node.children)
+    twice = [rank for rank in range(world) if not both[0][rank].children and not both[1][rank].children]
+    assert len(twice) <= world % 2, "a leaf of one tree is an inner node of the other"
 
 
 @GROUP

@@ -26,7 +26,7 @@ WINDOW_BYTES = 16 << 20
 
 _MODULE = "kb.validators.runtime.comm.rank"
 _TICK_S = 0.02
-_GRACE_S = 2.0
+_GRACE_S = 1.0
 """How long ranks have to give up when another one has failed."""
 
 _IDLE_S = 0.02
@@ -162,21 +162,23 @@ class Crew:
             for rank, message in messages.items()
         }
         given_up_at = self._watch(asked, began, limit_s, stall_s)
+        killed: set[int] = set()
         if given_up_at is not None:
             self.switch.abort()
             deadline = time.monotonic() + _GRACE_S
             for rank, one in asked.items():
                 if not one.over(max(0.0, deadline - time.monotonic())):
+                    killed.add(rank)
                     self.workers[rank].end()
                     one.over(10)
         if fault := next((one.fault for one in asked.values() if one.fault is not None), None):
             raise fault
         if self.switch.fault is not None:
             raise JudgeError(f"the switch failed: {self.switch.fault!r}", "report this") from self.switch.fault
+        late = {rank for rank, one in asked.items() if given_up_at is not None and one.seconds > given_up_at - began}
         return {
-            rank: Answer(
-                one.reply, one.ended, one.seconds, given_up_at is not None and one.seconds > given_up_at - began
-            )
+            # To be told makes a rank raise; it makes no process end.
+            rank: Answer(one.reply, one.ended, one.seconds, rank in (late if one.ended is None else killed))
             for rank, one in asked.items()
         }
 

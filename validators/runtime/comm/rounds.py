@@ -132,6 +132,8 @@ class Rounds:
     def _failed(self, case: Case, trial: Trial, answers: Mapping[int, Answer], reject: Reject) -> None:
         """Say of a round in which a rank raised, hung or died why it did; those that gave up with it are no reason."""
         first = [rank for rank, one in answers.items() if one.failed and not one.given_up]
+        # Where a process ended, the others fail by that.
+        first = [rank for rank in first if answers[rank].ended is not None] or first
         verdict = "crashed"
         if not first:
             # Nobody failed by itself: all waited, for one another or for too long.

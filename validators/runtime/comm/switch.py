@@ -13,7 +13,7 @@ from kb.validators.runtime.comm import frames
 from kb.validators.runtime.comm.exchange import Exchange, Traffic
 from kb.validators.runtime.comm.frames import Frame, FrameError, Parser
 
-_MOST_QUEUED_BYTES = 512 << 20
+_MOST_QUEUED_BYTES = 256 << 20
 """Most bytes that a rank may have asked for and not read."""
 
 
