@@ -53,8 +53,9 @@ LEXICON = "lexicon"
 META = "meta"
 """Columns: key, value. Keys: ``schema``, ``tree`` (state of the files, or ``unsettled``: look again), ``lexicon``
 (digest), ``built_utc``, ``problems`` (JSON array of objects with ``where``, ``message``, ``hint``: what was left
-out), ``judge`` and ``packages`` (state of what evidence is held against, see :func:`is_of_today`), ``basis`` (digest of
-the judge and its keys), ``toolchains`` (JSON: device to versions) and ``timing_days`` (age limit of times)."""
+out), ``judge`` and ``packages`` (state of what evidence is held against, see :func:`is_of_today`; of packages a JSON
+array, because several installations may have the same versions), ``basis`` (digest of the judge and its keys),
+``toolchains`` (JSON: device to versions) and ``timing_days`` (age limit of times)."""
 
 TEXT = "entry_text"
 """FTS5 table over title, tags, facets, text; rowid = entry rowid; porter stemming over unicode61."""
@@ -135,7 +136,10 @@ def judge_state() -> str:
     package = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - a search pays for every Path
     places = [os.path.join(package, "validators"), os.path.join(os.path.dirname(package), "validators")]  # noqa: PTH118, PTH120
     folder = next((place for place in places if os.path.isdir(place)), package)  # noqa: PTH112
-    rows = [_stat_row(f"{folder}/runtime/fingerprint.py"), _stat_row(str(config_folder() / "config.toml"))]
+    rows = [
+        _stat_row(f"{folder}/runtime/fingerprint.py"),
+        _stat_row(f"{config_folder()}/config.toml").partition("\0")[2],
+    ]
     try:
         with os.scandir(f"{folder}/operators") as listing:
             rows += sorted(_stat_row(item.path) for item in listing if item.name.endswith(".py"))
@@ -172,7 +176,7 @@ def is_of_today(connection: sqlite3.Connection) -> bool:
         IndexStaleError: The catalogue is damaged.
     """
     packages = packages_state()
-    if packages is not None and read_meta(connection, "packages") != packages:
+    if packages is not None and packages not in stored_json(read_meta(connection, "packages") or "[]"):
         return False
     return read_meta(connection, "judge") == judge_state()
 

@@ -26,6 +26,8 @@ UNSETTLED = "unsettled"
 """Tree state that equals none: a file was so young that it can change without its times changing."""
 
 _BATCH = 500
+_INSTALLATIONS = 8
+"""How many installations of the same versions a catalogue remembers."""
 _COARSE_NS = 1_000_000_000
 _KNOWN_SQL = f"SELECT id, rowid, stamp, content, cells, ignored FROM {catalogue.ENTRY}"  # noqa: S608
 
@@ -157,13 +159,13 @@ def problems_of(connection: sqlite3.Connection) -> tuple[Problem, ...]:
     return tuple(Problem(**each) for each in catalogue.stored_json(catalogue.read_meta(connection, "problems") or "[]"))
 
 
-def _basis(file: Path) -> str | None:
-    """Return what the cells of an existing catalogue were held against, or None."""
+def _meta_of(file: Path, keys: Sequence[str]) -> dict[str, str | None]:
+    """Return values of an existing catalogue's meta table; nothing where it cannot be read."""
     try:
         with closing(catalogue.open_reader(file)) as connection:
-            return catalogue.read_meta(connection, "basis")
+            return {key: catalogue.read_meta(connection, key) for key in keys}
     except (IndexStaleError, sqlite3.Error):
-        return None
+        return {}
 
 
 def _known(file: Path, lexicon_digest: str) -> dict[str, _Known] | None:
@@ -230,9 +232,9 @@ class _Update:
         self._sources = sources
         self._fresh = known is None
         self._known = known or {}
-        self._same_basis = known is None or _basis(file) == sources.basis
+        self._same_basis = known is None or _meta_of(file, ("basis",)).get("basis") == sources.basis
         # Read before any file, so that a change meanwhile shows.
-        self._today = {"judge": catalogue.judge_state(), "packages": catalogue.packages_state() or ""}
+        self._judge, self._packages = catalogue.judge_state(), catalogue.packages_state()
         self._next = 1 + max((each.rowid for each in self._known.values()), default=0)
         self._pending: list[tuple[int, Row, str, str]] = []
         self._stack = ExitStack()
@@ -320,9 +322,23 @@ class _Update:
             "built_utc": datetime.now(UTC).isoformat(timespec="seconds"),
             "problems": json.dumps(problems),
             "basis": self._sources.basis,
-            **self._today,
-            **(self._sources.evidence_meta(self.progress.cells) if self._sources.evidence_meta is not None else {}),
+            "judge": self._judge,
+            **self._evidence_meta(),
         }
+
+    def _evidence_meta(self) -> dict[str, str]:
+        """Return what cells are held against, and the installations that have just that."""
+        found = (
+            dict(self._sources.evidence_meta(self.progress.cells)) if self._sources.evidence_meta is not None else {}
+        )
+        before = {} if self._fresh else _meta_of(self._file, ("packages", *found))
+        same = all(before.get(name) == value for name, value in found.items())
+        try:
+            known = catalogue.stored_json(before.get("packages") or "[]") if same else []
+        except IndexStaleError:
+            known = []
+        own = [self._packages] if self._packages is not None else []
+        return {**found, "packages": json.dumps([*own, *(one for one in known if one not in own)][:_INSTALLATIONS])}
 
 
 def _settle(file: Path, restamped: Sequence[tuple[str, int]], meta: dict[str, str]) -> None:
