@@ -2,11 +2,14 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kb.config import Root
 
@@ -79,6 +82,8 @@ class Ran:
     evidence: Path
     first: subprocess.CompletedProcess[str]
     second: subprocess.CompletedProcess[str]
+    before: dict[str, Any]
+    """What the first run had written when it was interrupted."""
 
 
 def base(folder: Path, *, looked_for: Sequence[Path] = ()) -> Root:
@@ -112,17 +117,32 @@ def interpreter(folder: Path) -> Path:
     return script
 
 
-def run(archive: Path, *arguments: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
-    """Run a bundle as on a machine that has torch and nothing of kb's, with a bare environment."""
+def run(archive: Path, *arguments: str, interrupt_at: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a bundle as on a machine that has torch and nothing of kb's, with a bare environment.
+
+    Args:
+        archive: The bundle.
+        arguments: Of the command line.
+        interrupt_at: Interrupt it, as Ctrl-C does, when it says this.
+    """
     code = (
         f"{_WITHOUT}\nimport runpy\nsys.executable = {str(interpreter(archive.parent))!r}\n"
         f"sys.argv = {[str(archive), *arguments]!r}\nrunpy.run_path({str(archive)!r}, run_name='__main__')\n"
     )
-    return subprocess.run(
-        [sys.executable, "-I", "-B", "-c", code],
-        cwd=archive.parent, env={"PATH": os.environ["PATH"], "HOME": str(archive.parent)}, capture_output=True,
-        text=True, check=False, timeout=timeout_s,
-    )  # fmt: skip
+    command = [sys.executable, "-I", "-B", "-c", code]
+    errors = archive.parent / "stderr.txt"
+    with errors.open("w+", encoding="utf-8") as said:
+        process = subprocess.Popen(
+            command, cwd=archive.parent, env={"PATH": os.environ["PATH"], "HOME": str(archive.parent)},
+            stdout=subprocess.PIPE, stderr=said, text=True,
+        )  # fmt: skip
+        while interrupt_at is not None and process.poll() is None:
+            if interrupt_at in errors.read_text(encoding="utf-8"):
+                process.send_signal(signal.SIGINT)
+                break
+            time.sleep(0.01)
+        output, _ = process.communicate(timeout=280)
+    return subprocess.CompletedProcess(command, process.returncode, output, errors.read_text(encoding="utf-8"))
 
 
 def resealed(source: Path, target: Path, key: bytes, document: dict[str, object] | None = None) -> Path:

@@ -31,7 +31,7 @@ from tests.service.bundled import SILU, SOFTMAX, Ran
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
-    """Bundle two entries, run the first, then resume; for real."""
+    """Bundle two entries, run the first until it is timed, then resume; for real."""
     with pytest.MonkeyPatch.context() as patch:
         settings = tmp_path_factory.mktemp("settings")
         patch.setenv("KB_CONFIG_DIR", str(settings))
@@ -42,9 +42,10 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         made = bundle(root, [SILU, SOFTMAX], archive, device_kind="cpu", timing=True, regimes=["warm/eager"])
         assert made.entries == (f"{SILU}@1", f"{SOFTMAX}@1")
         archive.chmod(0o644)
-        first = bundled.run(archive, "-o", "evidence.json", "--only", SILU)
+        first = bundled.run(archive, "-o", "evidence.json", "--only", SILU, interrupt_at="measuring the machine")
+        before = json.loads(evidence.read_bytes())
         second = bundled.run(archive, "-o", "evidence.json", "--resume")
-        yield Ran(root, settings, archive, evidence, first, second)
+        yield Ran(root, settings, archive, evidence, first, second, before)
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def here(ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ran:
     root = bundled.base(tmp_path / "base", looked_for=[])
     for entry in (SILU, SOFTMAX):
         (root.entries / entry / "kernel.py").write_bytes((ran.root.entries / entry / "kernel.py").read_bytes())
-    return Ran(root, ran.settings, ran.archive, ran.evidence, ran.first, ran.second)
+    return Ran(root, ran.settings, ran.archive, ran.evidence, ran.first, ran.second, ran.before)
 
 
 def key_of(ran: Ran) -> bytes:
@@ -63,12 +64,15 @@ def key_of(ran: Ran) -> bytes:
 
 
 def test_a_bundle_needs_torch_alone_and_goes_on_where_it_stopped(ran: Ran) -> None:
-    assert ran.first.returncode == boxing.DONE, ran.first.stderr
-    assert ran.first.stdout.startswith(f"{SILU}@1: accepted")
+    assert ran.first.returncode == boxing.STOPPED, ran.first.stderr
+    kept = ran.before["evidence"][0]
+    assert (ran.before["untimed"], kept["timing"], kept["decision"]["verdict"]) == ([SILU], None, "accepted")
+    assert kept["timing_notes"] == ["time ran out before anything was timed"]
     assert ran.second.returncode == boxing.NOT_ACCEPTED, ran.second.stderr
-    assert ran.second.stdout.startswith(f"{SOFTMAX}@1: needs_review (static_finding)")
-    assert "[1/1]" in ran.second.stderr
+    lines = [line.partition(",")[0] for line in ran.second.stdout.splitlines()]
+    assert lines == [f"{SILU}@1: accepted", f"{SOFTMAX}@1: needs_review (static_finding)"]
     made = json.loads(ran.evidence.read_bytes())
+    assert made["untimed"] == []
     assert [one["entry"]["id"] for one in made["evidence"]] == [SILU, SOFTMAX]
 
 
@@ -88,6 +92,13 @@ def test_equal_jobs_are_equal_bytes_and_hold_no_more_than_the_judge(ran: Ran) ->
     assert one != packing.pack(job, {"candidates/0/candidate.py": b"x"}, b"l" * 32)
     assert b"cryptography" not in one
     assert ran.archive.stat().st_size < 1 << 20
+
+
+def test_an_entry_that_is_done_is_not_done_again(ran: Ran) -> None:
+    before = ran.evidence.read_bytes()
+    done = bundled.run(ran.archive, "-o", "evidence.json", "--resume")
+    assert (done.returncode, done.stdout) == (boxing.NOT_ACCEPTED, "")
+    assert ran.evidence.read_bytes() == before
 
 
 def test_accepted_evidence_is_signed_chained_and_filed_once(here: Ran) -> None:

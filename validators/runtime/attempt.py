@@ -66,7 +66,14 @@ class Attempt:
         return None if self.samples is None else statistics.written(self.samples)
 
 
-def attempt(order: Mapping[str, Any], source: bytes, *, machine: Machine, say: Say | None = None) -> Attempt:
+def attempt(
+    order: Mapping[str, Any],
+    source: bytes,
+    *,
+    machine: Machine,
+    say: Say | None = None,
+    hold: Callable[[dict[str, Any]], None] | None = None,
+) -> Attempt:
     """Judge an entry, and time it if its order says so and nothing speaks against it.
 
     Args:
@@ -76,6 +83,7 @@ def attempt(order: Mapping[str, Any], source: bytes, *, machine: Machine, say: S
         source: The entry's code.
         machine: Where it is made.
         say: Called with a phrase at each step.
+        hold: Called with the evidence of values before timing begins, for whoever may be out of time then.
 
     Returns:
         Evidence, not yet signed. Whatever a candidate does is a verdict.
@@ -88,13 +96,21 @@ def attempt(order: Mapping[str, Any], source: bytes, *, machine: Machine, say: S
     workloads = None if order["workloads"] is None else [Workload(**one) for one in order["workloads"]]
     options = Options(device=machine.device, calls=(low, high), workloads=workloads)
     found = judge(order["operator"], source, options=options, progress=say)
-    timed = _time(order, source, found, machine, say)
-    made = evidence.evidence_of(
-        found if timed is None else _with_reasons(found, timed), order, began_utc=began, device=machine.facts,
-        uses=order["uses"], calls=order["calls"],
-    )  # fmt: skip
-    if timed is None:
-        return Attempt(made, None)
+
+    def evident(what: Report) -> dict[str, Any]:
+        return evidence.evidence_of(
+            what, order, began_utc=began, device=machine.facts, uses=order["uses"], calls=order["calls"]
+        )
+
+    if not order.get("timed") or found.verdict == report.REJECTED or evidence.family(found.operator) != "values":
+        return Attempt(evident(found), None)
+    if hold is not None:
+        hold(evident(found) | {"timing_notes": ["time ran out before anything was timed"]})
+    try:
+        timed = _time(order, source, machine, say)
+    except JudgeError as error:  # what was found of the values stands
+        return Attempt(evident(found) | {"timing_notes": [f"not timed: {error.message}"[:300]]}, None)
+    made = evident(_with_reasons(found, timed))
     rows = [block["telemetry"] for one in timed.timing for block in one["blocks"]]
     made |= evidence.plain(
         {
@@ -108,12 +124,7 @@ def attempt(order: Mapping[str, Any], source: bytes, *, machine: Machine, say: S
     return Attempt(made, timed.samples)
 
 
-def _time(
-    order: Mapping[str, Any], source: bytes, found: Report, machine: Machine, say: Say | None
-) -> sessions.Timed | None:
-    """Time a candidate that was not rejected; None where nothing was asked for or can be timed."""
-    if not order.get("timed") or found.verdict == report.REJECTED or evidence.family(found.operator) != "values":
-        return None
+def _time(order: Mapping[str, Any], source: bytes, machine: Machine, say: Say | None) -> sessions.Timed:
     against = opponents(order["operator"], machine.device)
     regimes = order.get("regimes")
     return sessions.time_candidate(

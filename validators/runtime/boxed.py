@@ -50,8 +50,11 @@ def _serve(order: dict[str, Any], source: bytes, machine: "Machine", answers: Te
     def say(what: str) -> None:
         _answer(answers, {"step": what})
 
+    def hold(made: dict[str, Any]) -> None:
+        _answer(answers, {"held": made})
+
     try:
-        done = attempt(order, source, machine=machine, say=say)
+        done = attempt(order, source, machine=machine, say=say, hold=hold)
     except JudgeError as error:
         return {"skipped": f"{error.message} ({error.hint})"}
     return {"evidence": done.evidence, "samples": done.samples}

@@ -189,6 +189,7 @@ class _Run:
         self.document = sealing.empty(str(job["job"]))
         self.facts: dict[str, Any] = {}
         self.inner: _Inner | None = None
+        self.held: dict[str, Any] | None = None
         self.home = Path()
 
     def run(self) -> int:
@@ -199,8 +200,9 @@ class _Run:
                 sys.stdout.write(f"{one['id']}@{one['version']}  {len(one['workloads'])} workloads\n")
             return DONE
         self._take_up()
-        done = {(one["entry"]["id"], one["entry"]["digest"]) for one in self.document["evidence"]}
-        todo = [one for one in wanted if (one["id"], one["digest"]) not in done]
+        again = set(self.document["untimed"])
+        done = {one["entry"]["id"] for one in self.document["evidence"]} - again
+        todo = [one for one in wanted if one["id"] not in done]
         self.document["skipped"] = []
         place = Workplace()
         try:
@@ -208,6 +210,7 @@ class _Run:
             self._unpack()
             complete = self._all(todo)
         except KeyboardInterrupt:
+            self._keep_held()
             complete = False
         finally:
             if self.inner is not None:
@@ -239,22 +242,41 @@ class _Run:
         """Judge one entry after another; returns False if time ran out."""
         for number, order in enumerate(todo, start=1):
             label = f"[{number}/{len(todo)}] {order['id']}@{order['version']}"
+            self.held = None
             try:
                 self._start()
                 reason = self._fitting(order)
                 if reason is None:
                     reason = self._one(order, label)
             except OutOfTimeError:
-                _tell(f"{label}: stopped, --limit-s is used up")
+                _tell(f"{label}: stopped, --limit-s is used up{'; its values are kept' if self.held else ''}")
+                self._keep_held()
                 return False
             except InnerEndedError as error:
                 reason = str(error)
+                self._keep_held()
                 self._forget_inner()
             if reason is not None:
                 _tell(f"{label}: skipped: {reason}")
                 self.document["skipped"].append({"id": order["id"], "reason": reason[:600]})
             sealing.write(self.output, self.document, self.key)
         return True
+
+    def _keep_held(self) -> None:
+        """Keep the evidence of values of an entry whose timing did not come to its end."""
+        held = self.held
+        if held is not None:
+            self._put(held)
+            self.document["untimed"].append(held["entry"]["id"])
+            sealing.write(self.output, self.document, self.key)
+
+    def _put(self, made: dict[str, Any]) -> None:
+        """Put evidence in the place of what there was of the entry."""
+        which = made["entry"]["id"]
+        self.document["evidence"] = [one for one in self.document["evidence"] if one["entry"]["id"] != which]
+        self.document["evidence"].append(made)
+        self.document["untimed"] = [one for one in self.document["untimed"] if one != which]
+        self.held = None
 
     def _start(self) -> None:
         """Start the inner process unless it runs, and see that it can work here."""
@@ -302,11 +324,14 @@ class _Run:
         while True:
             said = self.inner.answer(self.deadline)
             if "step" in said:
-                _tell(f"{label}: {said['step']}")
+                _tell(f"{label}: {time.monotonic() - began:.0f} s: {said['step']}")
+                continue
+            if "held" in said:
+                self.held = said["held"]
                 continue
             if "skipped" in said:
                 return str(said["skipped"])
-            self.document["evidence"].append(said["evidence"])
+            self._put(said["evidence"])
             if said["samples"] is not None:
                 self.document["samples"][said["evidence"]["samples_sha256"]] = said["samples"]
             decision = said["evidence"]["decision"]

@@ -42,8 +42,12 @@ def empty(job: str) -> dict[str, Any]:
 
     Args:
         job: Id of the bundle.
+
+    Returns:
+        ``evidence``; ``samples`` by digest; ``skipped``, ids with reasons; ``untimed``, ids whose evidence is of values
+        alone because time ran out, which a resumed run does again.
     """
-    return {"schema": SCHEMA, "job": job, "evidence": [], "samples": {}, "skipped": []}
+    return {"schema": SCHEMA, "job": job, "evidence": [], "samples": {}, "skipped": [], "untimed": []}
 
 
 def write(file: Path, document: Mapping[str, Any], key: bytes) -> None:
@@ -93,7 +97,7 @@ def read(file: Path, *, limit_bytes: int = 256 << 20) -> dict[str, Any]:
         raise SealError(f"expected JSON, found: {error}") from error
     if not isinstance(found, dict) or found.get("schema") != SCHEMA or not isinstance(found.get("job"), str):
         raise SealError("expected the evidence that a bundle writes")
-    shapes = {"evidence": list, "samples": dict, "skipped": list, "seal": str}
+    shapes = {"evidence": list, "samples": dict, "skipped": list, "untimed": list, "seal": str}
     for name, kind in shapes.items():
         if not isinstance(found.get(name), kind):
             raise SealError(f"field {name}: expected a {kind.__name__}")
