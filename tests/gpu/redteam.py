@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-from tests.gpu.samples import CHEATS, HERE, HONEST
+from tests.gpu.samples import CHEATS, HERE, HONEST, OPEN
 
 ROOT = HERE.parents[1]
 ALL = {one.name: one for one in (*CHEATS, *HONEST)}
@@ -28,7 +28,8 @@ Exploits of the catalogue that need a GPU, and honest look-alikes, each judged f
 torch {torch}, triton {triton}). One of the reasons must be given. A cheat that forges time alone has right values and
 is accepted for them: what it gains is a matter of the clocks.
 
-Written by `PYTHONPATH=. python3 -m tests.gpu.redteam --table`.
+Written by `PYTHONPATH=. python3 -m tests.gpu.redteam --log FILE --table`; with `--from-logs FILE …` from logs of several
+runs, the last row of a candidate counting.
 
 """
 
@@ -89,7 +90,7 @@ def table(rows: dict[str, dict[str, Any]]) -> str:
     for sample in CHEATS:
         row, what = rows.get(sample.name, {"verdict": "?", "reasons": []}), sample.sample
         wanted = what.expected + (" for values; forges time" if sample.forges_time else "")
-        happened = f"{row['verdict']}: {', '.join(row['reasons'])}".rstrip(": ")
+        happened = OPEN.get(sample.name) or f"{row['verdict']}: {', '.join(row['reasons'])}".rstrip(": ")
         text.append(f"| {what.row} | `{sample.name}` | {what.summary} | {wanted} | {happened} |\n")
     text.append("\n## Honest look-alikes\n\n| file | what it does | happened | own kernels' share of device time |\n")
     text.append("| --- | --- | --- | --- |\n")
