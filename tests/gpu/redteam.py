@@ -28,8 +28,8 @@ Exploits of the catalogue that need a GPU, and honest look-alikes, each judged f
 torch {torch}, triton {triton}). One of the reasons must be given. A cheat that forges time alone has right values and
 is accepted for them: what it gains is a matter of the clocks.
 
-Written by `PYTHONPATH=. python3 -m tests.gpu.redteam --log FILE --table`; with `--from-logs FILE …` from logs of several
-runs, the last row of a candidate counting.
+Written by `PYTHONPATH=. python3 -m tests.gpu.redteam --log FILE --table`; with `--from-logs FILE …` from logs of
+several runs, the last row of a candidate counting.
 
 """
 
