@@ -47,7 +47,8 @@ class _Tool:
     def __call__(self, launch: Launch) -> Process:
         watch = [
             str(path()), "--tool", self.tool, "--log-file", str(self.log), "--target-processes", "application-only",
-            "--report-api-errors", "no", "--destroy-on-device-error", "kernel", "--print-limit", "20", "--show-backtrace", "no",
+            "--report-api-errors", "no", "--destroy-on-device-error", "kernel", "--print-limit", "20",
+            "--show-backtrace", "no",
         ]  # fmt: skip
         handles = [*map(str, launch.handles), ALONE]
         return subprocess.Popen(  # noqa: S603 - a tool of the toolchain and our own interpreter
