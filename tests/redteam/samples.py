@@ -18,6 +18,7 @@ CPU_ROWS = (
     *(f"G{n}" for n in range(1, 10)),
     *(f"H{n}" for n in range(1, 10)),
     *(f"I{n}" for n in (1, 2, 3, 5)),
+    *(f"J{n}" for n in range(1, 8)),
     *(f"K{n}" for n in range(1, 6)),
 )
 """Rows of the catalogue of exploits that need no accelerator."""

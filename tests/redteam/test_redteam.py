@@ -5,11 +5,13 @@ What the judge sees of a candidate is its bytes: names and docstrings of the fil
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.redteam.samples import CATALOGUE, CHEATS, CPU_ROWS, ELSEWHERE, HERE, HONEST, Sample
 
+from kb.validators import operators
 from kb.validators.runtime.judge import Options, judge
 from kb.validators.runtime.report import REASONS, Report
 
@@ -20,7 +22,11 @@ OPTIONS = Options(call_limit_s=12, load_limit_s=25, memory_bytes=2 << 30, calls=
 
 def judged(sample: Sample) -> Report:
     """Judge one sample; where ``KB_REDTEAM_LOG`` names a file, a line is added to it."""
-    found = judge(sample.operator, sample.path.read_bytes(), options=OPTIONS)
+    options = OPTIONS
+    if sample.operator in operators.COMM:  # four processes for each: every other workload will do
+        asked = [one for one in operators.load(sample.operator).workloads if one.use == "awkward"]
+        options = replace(OPTIONS, workloads=asked[::2], calls=(3, 3))
+    found = judge(sample.operator, sample.path.read_bytes(), options=options)
     if log := os.environ.get("KB_REDTEAM_LOG"):
         row = {"name": sample.name, "verdict": found.verdict, "reasons": found.reasons, "details": found.details[:4]}
         with Path(log).open("a", encoding="utf-8") as file:
