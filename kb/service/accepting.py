@@ -175,7 +175,7 @@ def _time_faults(record: Record, job: jobs.Job) -> Iterator[str]:
 
 
 def _plan_faults(record: Record, order: jobs.Ordered) -> Iterator[str]:
-    if record.operator.family != "values" or not record.plan_sha256:
+    if record.operator.family not in ("values", "allocation") or not record.plan_sha256:
         return
     try:
         from kb.validators.operators.spec import Workload

@@ -11,7 +11,7 @@ from kb import hardware
 from kb.errors import DeviceUnavailableError
 from kb.hardware import Device
 from kb.models.record import Record, decided
-from kb.service import ceilings
+from kb.service import ceilings, strategies
 
 Plain = Mapping[str, Any]
 
@@ -26,11 +26,14 @@ def plan_faults(record: Record, workloads: Sequence[Any]) -> Iterator[str]:
     """Draw the plan again from the revealed seed, and hold the cases against it.
 
     Args:
-        record: Of the family ``values``.
+        record: Of the family ``values`` or ``allocation``.
         workloads: Those of the operator that were admitted, in its order.
     """
     from kb.validators.runtime import plan
 
+    if record.operator.family == "allocation":
+        yield from strategies.memory_faults(record, workloads)
+        return
     if not record.master_seed:
         yield "it reveals no seed"
         return

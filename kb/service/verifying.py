@@ -125,7 +125,7 @@ def _workloads_of(root: Root, one: Filed) -> "list[Workload] | None":
         from kb.validators.runtime import fingerprint
     except ImportError:
         return None
-    if one.record.operator.family != "values":
+    if one.record.operator.family not in ("values", "allocation"):
         return None
     folder: Path = layout.folder_of(root.entries, one.entry_id)
     try:

@@ -8,7 +8,6 @@ own and read before it is given back; then the clock, over batches of calls on t
 import hashlib
 import random
 import secrets
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from subprocess import SubprocessError
@@ -23,6 +22,7 @@ from kb.validators.runtime.allocation.bench import Bench, CaseFailedError
 from kb.validators.runtime.allocation.blocks import Blocks
 from kb.validators.runtime.allocation.meters import DeviceMeter, HostMeter
 from kb.validators.runtime.allocation.stores import MESSAGE_BYTES, ArenaStore, ContentsError, Store, WorkerStore
+from kb.validators.runtime.allocation.summing import summary
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.driver import DriverError
 from kb.validators.runtime.plan import Case, Plan
@@ -299,32 +299,3 @@ def _result(workload: Workload, case: Case, problem: tuple[str, str] | None) -> 
 
 def _labelled(workload: Workload, case: Case) -> dict[str, Any]:
     return {"law": workload.law, "axes": dict(workload.axes), "use": workload.use, "contents": case.contents}
-
-
-def summary(form: str | None, laws: list[str] | None, figures: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return what a record keeps of an allocation judgement.
-
-    Args:
-        form: The form in which the candidate came.
-        laws: The laws it says it serves; None for all.
-        figures: One table a trace.
-
-    Returns:
-        ``form``, ``laws``, ``traces``, and over all traces the medians of fragmentation, time of an operation in µs,
-        share of capacity in use when memory ran out, and share of padded rows; the median fragmentation of each
-        baseline; the largest host and outside bytes.
-    """
-    found: dict[str, Any] = {"form": form, "laws": laws, "traces": figures}
-    for name in ("fragmentation", "us_per_operation", "full_at", "padded"):
-        values = [one[name] for one in figures if one.get(name) is not None]
-        found[f"median_{name}"] = statistics.median(values) if values else None
-    for name in ("host_bytes", "outside_bytes", "peak_bytes"):
-        values = [one[name] for one in figures if one.get(name) is not None]
-        found[f"most_{name}"] = max(values) if values else None
-    others: dict[str, list[float]] = {}
-    for one in figures:
-        for name, row in (one.get("baselines") or {}).items():
-            if row is not None and row.get("fragmentation") is not None:
-                others.setdefault(name, []).append(row["fragmentation"])
-    found["baselines"] = {name: statistics.median(values) for name, values in others.items()}
-    return found
