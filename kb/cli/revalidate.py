@@ -24,6 +24,7 @@ def revalidate(
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be judged, why, and for how long.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Most entries to judge.")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Of the audit sample; drawn if not given.")] = None,
+    timing: Annotated[bool | None, typer.Option(help="Take times too; if not said, on a GPU only.")] = None,
     new: Annotated[bool, typer.Option("--new", help="Begin anew, also where a run was cut off.")] = False,
     root: RootOption = None,
     json: Json = False,
@@ -33,7 +34,7 @@ def revalidate(
     from kb.service import choosing, revalidating
 
     base = find_root(root)
-    request = choosing.Request(tuple(ids or ()), stale, device, kind, limit, seed)
+    request = choosing.Request(tuple(ids or ()), stale, device, kind, limit, seed, timing)
     if plan:
         output.plan(choosing.choose(base, request), json=json)
         return

@@ -43,6 +43,8 @@ class Request:
     """Most entries, the audit sample among them."""
     seed: int | None = None
     """Of the audit sample; drawn if None."""
+    timing: bool | None = None
+    """Take times too; None for on a GPU only."""
 
 
 @dataclass(frozen=True)

@@ -170,9 +170,11 @@ def next_step(found: Mapping[str, Any], *, level: str, freshness: str, device: s
         return "it has no code to judge; its figures need a source"
     if freshness == "refuted":
         return "mend the code and raise its version, or withdraw the entry with the reason"
+    timed = level in ("correct", "measured", "confirmed")
     here = f"kb validate {entry_id}" + ("" if device in ("cpu", "anywhere") else " --device cuda:0")
-    there = f"kb bundle {entry_id} -o job.pyz; python job.pyz on {device}; kb accept what it writes"
-    again = here if device in (*own, "anywhere") else there
+    here += " --timing" if timed and device == "cpu" else ""
+    there = f"kb bundle {entry_id} -o job.pyz{' --timing' if timed else ''}"
+    again = here if device in (*own, "anywhere") else f"{there}; python job.pyz on {device}; kb accept what it writes"
     if freshness == "unknown" and level == "documented" and found["cells"]:
         return f"read the findings of the latest record; then {again}"
     steps = {
@@ -187,5 +189,5 @@ def next_step(found: Mapping[str, Any], *, level: str, freshness: str, device: s
 
 def _after_correct(found: Mapping[str, Any], device: str, again: str) -> str:
     if device == "cpu" and found["facts"].get("language") != "torch":
-        return f"a CPU tells values, never speed: kb bundle {found['id']} -o job.pyz, for a GPU that it is written for"
+        return f"a CPU tells values, never speed: kb bundle {found['id']} -o job.pyz --timing, for a GPU that it is written for"
     return f"have it timed against a baseline: {again}"

@@ -116,7 +116,13 @@ class Revalidation:
         if not versions:
             return
         try:
-            for made in validating.validate(self.root, list(versions), device=self.plan.device, progress=starting):
+            for made in validating.validate(
+                self.root,
+                list(versions),
+                device=self.plan.device,
+                timing=self.run.head["request"]["timing"],
+                progress=starting,
+            ):
                 yield self._note(made, time.monotonic() - began)
         except EntryFormatError as error:
             broken = str(self.run.lines[-1].get("began", ""))

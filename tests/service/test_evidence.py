@@ -48,7 +48,7 @@ def test_cells_have_records_figures_toolchain_and_a_next_step(
     assert timed.records == (filed.path,)
     assert timed.figures[0]["interval"] == [1.45, 1.55]
     assert timed.toolchain["driver"] == "580.159"
-    assert "another device of its kind: kb bundle" in str(timed.next_step)
+    assert "another device of its kind: kb bundle kernel/silu/in-double -o job.pyz --timing" in str(timed.next_step)
     assert found.against["NVIDIA H200"]["triton"] == "3.6.0"
 
 
