@@ -189,5 +189,5 @@ def next_step(found: Mapping[str, Any], *, level: str, freshness: str, device: s
 
 def _after_correct(found: Mapping[str, Any], device: str, again: str) -> str:
     if device == "cpu" and found["facts"].get("language") != "torch":
-        return f"a CPU tells values, never speed: kb bundle {found['id']} -o job.pyz --timing, for a GPU that it is written for"
+        return f"a CPU tells values, never speed: kb bundle {found['id']} -o job.pyz --timing, for a GPU"
     return f"have it timed against a baseline: {again}"
