@@ -146,6 +146,6 @@ SPEC = Operator(
         _workload((2304, 1152, 4304), "bfloat16", "tanh_form", "target", "Qwen3.6 vision MLP"),
     ),
     source="Hendrycks and Gimpel, Gaussian error linear units, 2016; SAM 3 image encoder MLP",
-    baselines=("addmm_activation", "mm_gelu_compiled", "mm_gelu"),
-    rivals=("cuBLASLt GELU_BIAS epilogue (tanh form only)",),
+    baselines=("mm_gelu_compiled", "mm_gelu"),
+    rivals=("torch._addmm_activation, the GELU epilogue of cuBLASLt, whose error in 16 bits is beyond the bound",),
 )

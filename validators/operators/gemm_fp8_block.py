@@ -117,6 +117,6 @@ SPEC = Operator(
         Workload(gemm_axes(4096, 12288, 2048), "bfloat16", use="target", note="Qwen3.6 GDN in-projection, prefill"),
     ),
     source="DeepSeek-V3 technical report, 2024, section 3.3",
-    baselines=("scaled_mm", "dequantised_matmul_compiled", "dequantised_matmul"),
-    rivals=("deep_gemm.fp8_gemm_nt",),
+    baselines=("blockwise_mm", "dequantised_matmul_compiled", "dequantised_matmul"),
+    rivals=("deep_gemm.fp8_gemm_nt", "torch._scaled_mm with block scales"),
 )

@@ -175,4 +175,5 @@ SPEC = Operator(
     ),
     source="Wu and He, Group normalization, 2018; torch.nn.functional.group_norm",
     baselines=("group_norm", "group_norm_compiled"),
+    rivals=("torch.group_norm in 16 bits, whose moments are rounded to 16 bits",),
 )

@@ -10,6 +10,8 @@ def run(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, scale: float
 ) -> torch.Tensor:
     """Attend inside windows, q, k and v [num_windows, window_tokens, num_heads, head_dim]."""
+    if not q.numel():  # there the library returns nothing at all
+        return torch.zeros_like(q)
     made = f.scaled_dot_product_attention(
         _rotated(q, cos, sin).transpose(1, 2), _rotated(k, cos, sin).transpose(1, 2), v.transpose(1, 2), scale=scale
     )

@@ -1,4 +1,8 @@
-"""torch.nn.functional.conv_transpose2d, channels last."""
+"""torch.nn.functional.conv_transpose2d, channels last, in float32.
+
+In 16 bits the library rounds the sum before it adds the bias, which the contract does not allow. So 16-bit operands are
+widened; a GPU multiplies them as TF32, which holds them exactly, and sums in float32.
+"""
 
 import contextlib
 
@@ -6,19 +10,14 @@ import torch
 import torch.nn.functional as f
 
 
-def _exact(x: torch.Tensor) -> contextlib.AbstractContextManager[object]:
-    """Switch off the shortened products that the library uses for float32 on its own."""
-    if x.is_cuda and x.dtype == torch.float32:
-        return torch.backends.cudnn.flags(enabled=True, allow_tf32=False)
-    return contextlib.nullcontext()
+def _products(dtype: torch.dtype) -> contextlib.AbstractContextManager[object]:
+    """Have a GPU multiply float32 as it is, and 16-bit operands, which TF32 holds exactly, as TF32."""
+    return torch.backends.cudnn.flags(enabled=True, allow_tf32=dtype != torch.float32)
 
 
 def run(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, stride: int = 2) -> torch.Tensor:
     """Convolve x [batch, height, width, in_channels] with weight [in_channels, kernel, kernel, out_channels]."""
-    # On a CPU the library's own sums in 16 bits are too short for the contract.
-    dtype = x.dtype if x.is_cuda else torch.float32
-    with _exact(x):
-        made = f.conv_transpose2d(
-            x.permute(0, 3, 1, 2).to(dtype), weight.permute(0, 3, 1, 2).to(dtype), bias.to(dtype), stride
-        )
+    wide, taps = x.permute(0, 3, 1, 2).float(), weight.permute(0, 3, 1, 2).float()
+    with _products(x.dtype):
+        made = f.conv_transpose2d(wide, taps, bias.float(), stride)
     return made.permute(0, 2, 3, 1).contiguous().to(x.dtype)

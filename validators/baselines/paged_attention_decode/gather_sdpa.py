@@ -15,13 +15,15 @@ def run(
     scale: float,
 ) -> torch.Tensor:
     """Attend q [num_seqs, num_heads, head_dim] to the pages [num_pages, page_size, num_kv_heads, head_dim]."""
+    if not q.numel():  # there the library returns nothing at all
+        return torch.zeros_like(q)
     longest = page_table.shape[1] * k_cache.shape[1]
     seen = torch.arange(longest, device=q.device) < context_lens[:, None]
     k, v = _gathered(k_cache, page_table, seen), _gathered(v_cache, page_table, seen)
-    made = f.scaled_dot_product_attention(
-        q[:, :, None], k, v, attn_mask=seen[:, None, None], scale=scale, enable_gqa=k.shape[1] != q.shape[1]
-    )
-    return made[:, :, 0].masked_fill((context_lens == 0)[:, None, None], 0)
+    # The query heads that share a key head take the place of query positions.
+    groups = q.unflatten(1, (k.shape[1], q.shape[1] // k.shape[1]))
+    made = f.scaled_dot_product_attention(groups, k, v, attn_mask=seen[:, None, None], scale=scale)
+    return made.flatten(1, 2).masked_fill((context_lens == 0)[:, None, None], 0)
 
 
 def _gathered(cache: torch.Tensor, page_table: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
