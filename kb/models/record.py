@@ -132,6 +132,10 @@ class Record(Strict):
     timing_notes: list[str]
     """What was not timed, and why."""
     memory: Memory | None
+    comm: dict[str, Any] | None = None
+    """Of a communication scheme: transport, ranks, precision on the wire, and what was moved for every workload."""
+    model: dict[str, Any] | None
+    """Of a whole model: which original judged, its noise, the budget of the declared format, limits and distances."""
     telemetry: Telemetry | None
     """At its worst over all blocks: lowest clocks, most power and heat, every reason for throttling."""
     roofline: list[Essential] | None

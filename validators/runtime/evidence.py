@@ -98,6 +98,8 @@ def _measured(report: Report) -> dict[str, Any]:
         "determinism": determinism or None,
         "sanitizer": dict(report.sanitizer) or None,
         "memory": _memory(report.memory),
+        "comm": dict(report.comm) if report.comm else None,
+        "model": dict(report.model) if report.model else None,
         "timing": None,
         "timing_notes": [],
         "telemetry": None,

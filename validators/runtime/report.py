@@ -117,6 +117,9 @@ class Report:
     comm: Mapping[str, Any] | None = None
     """For communication schemes: transport, ranks, precision on the wire, and what was moved for every workload."""
 
+    model: Mapping[str, Any] | None = None
+    """For whole models: which original judged, its noise, the budget of the declared format, limits and distances."""
+
     def to_json(self) -> dict[str, Any]:
         """Return plain values."""
         return asdict(self)
