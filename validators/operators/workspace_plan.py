@@ -179,7 +179,7 @@ SPEC = Allocation(
         Workload({"num_tokens": 8192, "layers": 8}, "uint8", "prefill_chunk", "target", "Qwen3.6 prefill"),
         Workload({"images": 4, "layers": 32}, "uint8", "encoder_step", "target", "SAM 3.1 image encoder"),
         Workload({"num_tokens": 1024, "requests": 8, "layers": 4}, "uint8", "growing_prompts", "target", "Qwen3.6"),
-        Workload({"blocks": 400, "mean_kib": 65536, "least_life": 8}, "uint8", "random_sizes", "target"),
+        Workload({"blocks": 400, "mean_kib": 16384, "least_life": 8}, "uint8", "random_sizes", "target"),
         Workload({"steps": 200, "chunks": 5}, "uint8", "staging", "target"),
         Workload({"blocks": 400, "streams": 3}, "uint8", "two_streams", "target"),
     ),

@@ -33,6 +33,10 @@ class _Process(ctypes.Structure):
     )
 
 
+class _Memory(ctypes.Structure):
+    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
 class Telemetry:
     """One GPU as NVML sees it, or nothing at all."""
 
@@ -89,6 +93,27 @@ class Telemetry:
         Args:
             own: Process ids of the judge's workers, as this host numbers them.
         """
+        rows = self._processes()
+        return None if rows is None else sorted({row.pid for row in rows} - own)
+
+    def used_bytes(self, own: frozenset[int]) -> int | None:
+        """Return the device memory that processes hold; of the whole device where it does not say it by process.
+
+        Args:
+            own: Process ids, as this host numbers them.
+
+        Returns:
+            Bytes; None where there is no NVML.
+        """
+        held = [row.memory for row in self._processes() or () if row.pid in own and row.memory < 1 << 60]
+        if held:
+            return int(sum(held))
+        found = _Memory()
+        if self._library is None or self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(found)) != 0:
+            return None
+        return int(found.used)
+
+    def _processes(self) -> list[_Process] | None:
         if self._library is None:
             return None
         count = ctypes.c_uint(128)
@@ -96,7 +121,7 @@ class Telemetry:
         with contextlib.suppress(AttributeError):
             call = self._library.nvmlDeviceGetComputeRunningProcesses_v3
             if call(self._handle, ctypes.byref(count), rows) == 0:
-                return sorted({row.pid for row in rows[: count.value]} - own)
+                return list(rows[: count.value])
         return None
 
     def _throttle(self) -> list[str]:

@@ -144,7 +144,9 @@ class Blocks:
             return {"mode": "fitted", "served": not session.refused, "outside_bytes": found["outside_bytes"]}
         if contents == TIGHT:
             return {"mode": "tight", "refused": len(session.refused), "capacity_bytes": capacity}
-        self._largest[seed] = session.ledger.highest()
+        touched, highest = session.ledger.touched_bytes(), session.ledger.highest()
+        # A strategy that uses both ends of its memory needs no more than what it touched.
+        self._largest[seed] = touched if highest > 2 * touched else highest
         return found
 
     def _figures(self, trace: BlockTrace, alignment: int, peak: int, host_bytes: int) -> dict[str, Any]:

@@ -44,7 +44,9 @@ def workloads_for(form: str, workloads: Sequence[Workload], laws: Sequence[str] 
     if form == "run":
         kept = [one for one in kept if one.law not in _NOT_OFFLINE]
     if form == "DeviceAllocator":
-        kept = [one for one in kept if one.axes.get("mean_kib", 0) >= LARGE_KIB]
+        # On a CPU a process does much else; only large blocks stand out from it.
+        large = [one for one in kept if one.use == "target" or one.axes.get("mean_kib", 0) >= LARGE_KIB]
+        kept = [one for one in large if one.law not in _NOT_OFFLINE]
     return tuple(kept)
 
 

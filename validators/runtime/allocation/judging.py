@@ -27,6 +27,7 @@ from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.driver import DriverError
 from kb.validators.runtime.plan import Case, Plan
 from kb.validators.runtime.report import CaseResult, Report
+from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.verdicts import SOURCE_BYTES, Verdict
 from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError
 from kb.validators.runtime.workplace import Workplace
@@ -116,14 +117,17 @@ class _Judgement:
         """Do all steps and decide."""
         self.say("starting the worker")
         began = time.monotonic()
-        if self.device != accelerator.CPU:
-            self.gpu = DeviceMeter(int(accelerator.visible(self.device)))
         self.worker = Worker(
             self.source, place=self.place, arena=self.arena, triton=False, device=self.device, module=_MODULE,
             limits=sandbox.limits_for(self.device, memory_bytes=memory_bytes),
         )  # fmt: skip
         layers = self.worker.wait_ready(limit_s=90)
         verdicts.require(layers)
+        if self.device != accelerator.CPU:
+            # What the driver and the stub's own kernels left is no file of the candidate's.
+            self.worker.close_build(forgive=verdicts.MILD)
+            telemetry = Telemetry(str(accelerator.facts(self.device)["uuid"]))
+            self.gpu = DeviceMeter(telemetry, self.worker.pids)
         self.seconds["start"] = time.monotonic() - began
         bench = Bench(
             self.worker, self.arena, self.device, call_limit_s, HostMeter(self.worker), self.gpu,
@@ -249,8 +253,9 @@ class _Talk:
             figures = self._blocks.run(trace, case.contents, case.seed)
             if "live_bytes" in figures:
                 figures["baselines"] = baselines.compare(self._spec, trace, alignment=figures["alignment"])
-            if case.contents == DRAWN and self._form == "Allocator":
-                figures["us_per_operation"] = timing.of_blocks(self._bench, trace, figures["alignment"])
+            timed = self._form == "Allocator" or (self._form != "run" and self._bench.device != accelerator.CPU)
+            if case.contents == DRAWN and timed:
+                figures["us_per_operation"] = timing.of_blocks(self._bench, trace, figures["alignment"], self._form)
             return figures
         if isinstance(trace, ServingTrace):
             return self._serving(trace)

@@ -1,16 +1,16 @@
 """Memory as it is seen from outside: a worker's resident memory, and what is used of a GPU."""
 
 import contextlib
-import ctypes
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from kb.validators.runtime import processes
+from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.worker import JudgeError, Worker
 
 _PAGE = 1 << 10
-_PERIOD_S = 0.002
+_PERIOD_S = 0.005
 
 
 def high_water_bytes(pids: list[int]) -> int:
@@ -62,33 +62,26 @@ class HostMeter:
         return self._peak - self._base
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
 class DeviceMeter:
-    """Growth of a GPU's used memory, asked of the driver's management library and never of the worker.
+    """Growth of the device memory that a worker holds, asked of the driver's management library and never of it.
 
-    A thread looks all the time; the caller may look as well. Nothing else may use the GPU meanwhile.
+    A thread looks all the time; the caller may look as well. Where the library does not say it by process, nothing else
+    may use the device meanwhile.
 
     Args:
-        index: Number of the GPU on the PCI bus.
+        telemetry: The device.
+        pids: Returns the worker's processes.
 
     Raises:
         JudgeError: The library is not there or does not answer.
     """
 
-    def __init__(self, index: int) -> None:
-        try:
-            self._library = ctypes.CDLL("libnvidia-ml.so.1")
-            self._handle = ctypes.c_void_p()
-            code = self._library.nvmlInit_v2()
-            code = code or self._library.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(self._handle))
-        except (OSError, AttributeError) as error:
-            raise JudgeError(f"no management library of the GPU: {error}", "install the NVIDIA driver") from error
-        if code != 0:
-            raise JudgeError(f"the management library of the GPU does not answer: error {code}", "nvidia-smi")
+    def __init__(self, telemetry: Telemetry, pids: Callable[[], list[int]]) -> None:
+        self._telemetry, self._worker = telemetry, pids
+        self._pids = frozenset(pids())
         self._base = self._peak = 0
+        if telemetry.used_bytes(self._pids) is None:
+            raise JudgeError("the GPU does not say how much memory is used", "nvidia-smi; install the NVIDIA driver")
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="kb-meter", daemon=True)
         self._thread.start()
@@ -98,13 +91,11 @@ class DeviceMeter:
             self.look()
 
     def _used(self) -> int:
-        found = _Memory()
-        if self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(found)) != 0:
-            return self._peak
-        return int(found.used)
+        return self._telemetry.used_bytes(self._pids) or 0
 
     def start(self) -> None:
         """Take what is used now as zero."""
+        self._pids = frozenset(self._worker())
         self._base = self._peak = self._used()
 
     def look(self) -> int:
@@ -125,4 +116,3 @@ class DeviceMeter:
 
 
 Meter = HostMeter | DeviceMeter
-Look = Callable[[], int]

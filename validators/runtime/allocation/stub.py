@@ -206,11 +206,12 @@ class Session:
         """Run many calls without saying what came of each; offsets are handed over at the end."""
         strategy = self.strategy
         held: dict[int, Any] = {}
-        given: list[Any] = []
+        given: list[int] = []
         for code, first, second in zip(message["codes"], message["first"], message["second"], strict=True):
             if code == 0:
                 held[len(given)] = block = strategy.alloc(first, second)
-                given.append(block)
+                given.append(block if type(block) is int else 0)
+                del block  # a tensor that is still referred to here would never be freed
             elif code == 1:
                 strategy.free(held.pop(first), second)
             elif code == 2:
@@ -223,7 +224,7 @@ class Session:
                 strategy.fork(first, second)
             else:
                 strategy.free(first)
-        return {"offsets": [one if type(one) is int else 0 for one in given]}
+        return {"offsets": given}
 
     # kv_block_pool
 

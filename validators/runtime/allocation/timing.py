@@ -16,8 +16,14 @@ _ALLOC, _FREE, _WAIT = 0, 1, 2
 _AMPLE = 8
 
 
-def of_blocks(bench: Bench, trace: BlockTrace, alignment: int) -> float:
+def of_blocks(bench: Bench, trace: BlockTrace, alignment: int, form: str) -> float:
     """Return the median time of a call of an online strategy on a trace, in µs.
+
+    Args:
+        bench: The worker.
+        trace: The blocks.
+        alignment: Of every block, in bytes.
+        form: ``Allocator``, or ``DeviceAllocator`` whose blocks are not entered in the books here.
 
     Raises:
         CaseFailedError: What was handed out is wrong.
@@ -37,12 +43,16 @@ def of_blocks(bench: Bench, trace: BlockTrace, alignment: int) -> float:
     capacity = rounded_up(_AMPLE * trace.live_peak(alignment) + (32 << 20), alignment)
     samples: list[float] = []
     for _ in range(_REPEATS):
-        arguments = {"capacity_bytes": capacity, "alignment": alignment}
-        bench.answered("open", form="Allocator", arguments=arguments, buffer_bytes=0)
+        arguments: dict[str, Any] = {"capacity_bytes": capacity, "alignment": alignment}
+        if form == "DeviceAllocator":
+            kind = bench.device.partition(":")[0]
+            arguments = {"device": kind, "limit_bytes": capacity, "alignment": alignment}
+        bench.answered("open", form=form, arguments=arguments, buffer_bytes=0)
         began = bench.clock()
         reply = bench.answered("batch", codes=codes, first=first, second=second)
         samples.append((bench.clock() - began) / len(codes) * 1e6)
-        _check(trace, numbers, wholes(reply, "offsets"), Ledger(capacity, alignment, _streams(trace)))
+        if form == "Allocator":
+            _check(trace, numbers, wholes(reply, "offsets"), Ledger(capacity, alignment, _streams(trace)))
     bench.answered("close")
     return statistics.median(samples)
 
