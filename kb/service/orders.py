@@ -9,7 +9,7 @@ from kb.errors import DeviceUnavailableError, ValidatorError
 from kb.models.entry import EntryFile
 from kb.service.judging import admitted_workloads
 from kb.store.files import StoredEntry
-from kb.validators.operators.names import ALLOCATION, COMM, NAMES, VALUES
+from kb.validators.operators.names import ALLOCATION, NAMES, VALUES
 
 if TYPE_CHECKING:
     from kb.validators.operators.spec import Workload
@@ -104,8 +104,6 @@ def not_judged(stored: StoredEntry) -> str | None:
         return "it has no code to judge"
     if stored.file.operator not in NAMES:
         return f"there is no operator {stored.file.operator}"
-    if stored.file.operator in COMM:
-        return "schemes for several ranks are judged by kb judge"
     file, _, function = stored.file.entry_point.partition(":")
     if function != "run" and stored.file.operator not in ALLOCATION:
         return "its entry point is not called run"
