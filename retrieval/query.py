@@ -30,10 +30,12 @@ _VARIABLES = 500
 
 _FUNCTION_WORDS = frozenset(
     """
-    a about after all also am an and any are as at be been but by can could did do does doing for from get give had has
-    have how i if in into is it its me my need no not of on or our please should show so some than that the their them
-    then there these they this those to too up use used using very via vs versus want was we were what when where which
-    while who why will with without would you your
+    a about actually after all also am an and any anybody anyone anything are as at be been besides but by can could
+    did do does doing ever exactly example examples for from get give had happen happens has have how i if in into
+    is it its just let lets look looking many me much my need no nobody not of on only or our please properly really
+    seem seems should show so some someone something still than that the their them then there these they thing
+    things this those to too try trying up us use used using versus very via vs want wants was way ways we were what
+    when where which while who why will with without would yet you your
     """.split()  # noqa: SIM905 - as a list it would fill the screen
 )
 

@@ -25,7 +25,7 @@ MENTIONS = "|"
 PAIR = " + "
 """Joins two canonical words that mean something together in a term of the lexicon; no phrase of a text has it."""
 
-_WORD = re.compile(r"[^\W_]+(?:\.[^\W_]+)*")
+_WORD = re.compile(r"[^\W_]+(?:(?<=\d)\.(?=\d)[^\W_]+)*")
 _COMPOUND = re.compile(r"\w+(?:[.\-+/=]\w+)*")
 _OUTSIDE = re.compile(r"[^a-z0-9]+")
 
@@ -37,7 +37,7 @@ def clean(text: str) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Cut clean text into words: ``sm_90`` gives two, ``qwen3.6-35b`` gives ``qwen3.6`` and ``35b``."""
+    """Cut clean text into words: ``sm_90`` and ``torch.topk`` give two, ``qwen3.6-35b`` gives ``qwen3.6``, ``35b``."""
     return _WORD.findall(text)
 
 
