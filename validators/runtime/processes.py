@@ -75,7 +75,11 @@ def thread_count(pids: list[int]) -> int:
 
 
 def patched_code(pids: list[int]) -> set[str]:
-    """Name the files whose code is not in memory as it is on disk: pages that may be executed and were written to."""
+    """Name the files whose code is not in memory as it is on disk: pages that may be executed and were written to.
+
+    A page that was written to is the process's own, and counts as anonymous. Whether it is dirty says nothing: a
+    library that was built into a file system in memory, as Triton builds its launchers, is dirty as it is.
+    """
     found: set[str] = set()
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -85,7 +89,7 @@ def patched_code(pids: list[int]) -> set[str]:
                 if "-" in head[0] and not head[0].endswith(":"):
                     executable = len(head) == 6 and "x" in head[1] and head[5].startswith("/")
                     name = head[5] if executable else ""
-                elif name and head[0] in ("Private_Dirty:", "Swap:") and head[1] != "0":
+                elif name and head[0] in ("Anonymous:", "Swap:") and head[1] != "0":
                     found.add(name)
     return found
 
