@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kb.validators.runtime import breakout, clocks, devices, environment, ghosts, kernels, sandbox, wire
+from kb.validators.runtime import breakout, clocks, devices, environment, ghosts, interpreting, kernels, sandbox, wire
 
 
 def main() -> None:
@@ -73,6 +73,7 @@ def _preload(*, triton: bool) -> None:
     if triton:
         with contextlib.suppress(ImportError):
             importlib.import_module("triton.language")
+        interpreting.round_as_a_gpu_does()
 
 
 def start_threads() -> None:
