@@ -166,16 +166,27 @@ class Experiment:
         """Run one session; returns its timing and its samples."""
         regime = Regime("cold", launch)
         sweep = 4 * self.peaks["l2_bytes"] if self.kind == "cuda" else 1 << 20
-        shape = Shape(self.asked.calls, 2, self.asked.batches, sweep, self.asked.pairs, 1, self.asked.steady_s)
+        shape = Shape(
+            self.asked.calls, 2, self.asked.batches, sweep, self.asked.pairs, 1, self.asked.steady_s,
+            self.asked.extensions,
+        )  # fmt: skip
         began = time.monotonic()
         session = Session(
             self.operator, WORKLOAD, regime=regime, shape=shape, candidate=self.sides[candidate],
             baseline=self.sides[baseline], telemetry=self.telemetry,
         )  # fmt: skip
-        raw = self.raw(session.run(), regime, shape)
-        (timing,) = statistics.recompute({"schema": 1, "device": self.kind, "results": [raw]})
+        raw = self.raw(session.run(is_open=lambda blocks: self.is_open(blocks, regime, shape)), regime, shape)
+        timing = self.timing(raw)
         kept = ("ratio", "interval", "noise", "verdict", "quarantined", "candidate_us", "baseline_us", "clocks_agree")
         return {name: timing[name] for name in kept} | {"seconds": time.monotonic() - began, "samples": raw}
+
+    def timing(self, raw: dict[str, Any]) -> dict[str, Any]:
+        """Return what follows from a session's samples."""
+        return statistics.recompute({"schema": 1, "device": self.kind, "results": [raw]})[0]
+
+    def is_open(self, blocks: list[dict[str, Any]], regime: Regime, shape: Shape) -> bool:
+        """Tell whether more blocks are to be run, by the same rule as ``kb`` has."""
+        return bool(self.timing(self.raw(blocks, regime, shape))["verdict"] == "AMBIGUOUS")
 
     def raw(self, blocks: list[dict[str, Any]], regime: Regime, shape: Shape) -> dict[str, Any]:
         """Return a session's samples."""
@@ -231,9 +242,10 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=100, help="of each of the two questions")
     parser.add_argument("--limit-s", type=float, default=330.0, help="no session begins later than this")
     parser.add_argument("--graph-sessions", type=int, default=0, help="of each question, by graph replay, after these")
-    parser.add_argument("--calls", type=int, default=48)
-    parser.add_argument("--batches", type=int, default=3)
+    parser.add_argument("--calls", type=int, default=144)
+    parser.add_argument("--batches", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=8)
+    parser.add_argument("--extensions", type=int, default=2)
     parser.add_argument("--steady-s", type=float, default=0.02)
     parser.add_argument("--out", default="")
     asked = parser.parse_args()

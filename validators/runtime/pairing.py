@@ -7,7 +7,7 @@ equal contents, equal orders and equal replacements, and the same launch mode.
 
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
@@ -51,9 +51,16 @@ class Shape:
     """Of one block."""
     sweep_bytes: int
     pairs: int
+    """Of blocks; as many again, while the answer is open, for each of ``extensions``."""
     warm_ups: int = 2
     steady_s: float = 0.0
     """How long each side runs untimed, at least, before the first block, so that clocks have risen."""
+    extensions: int = 0
+
+    @property
+    def most_pairs(self) -> int:
+        """Pairs at the most."""
+        return self.pairs * (1 + self.extensions)
 
 
 class NotCapturableError(Exception):
@@ -98,7 +105,7 @@ class Session:
             JudgeError: The baseline failed, or something does not fit.
         """
         shape = self.shape
-        batches = (shape.pairs + shape.warm_ups + 1) * shape.batches
+        batches = (shape.most_pairs + shape.warm_ups + 1) * shape.batches
         drawn = self.supply.begin(shape.slots, shape.spares, batches)
         shared = self.supply.static if self.supply.shared else ()
         layout = Layout(drawn, slots=shape.slots, moving=self.supply.moving, shared=shared)
@@ -129,8 +136,12 @@ class Session:
                 turns += 1
             self._guarded(who, Side.rest)
 
-    def run(self) -> list[dict[str, Any]]:
+    def run(self, *, is_open: Callable[[list[dict[str, Any]]], bool] | None = None) -> list[dict[str, Any]]:
         """Run all pairs of blocks.
+
+        Args:
+            is_open: Tells from the blocks so far whether they leave the answer open, so that as many again are worth
+                running; asked as often as the shape has extensions, a rule that is fixed beforehand.
 
         Returns:
             Blocks in the order of time: ``who``, ``batches`` (times of whole batches) and ``telemetry``.
@@ -142,7 +153,9 @@ class Session:
         if not self._ready:
             self.prepare()
         blocks: list[dict[str, Any]] = []
-        for pair in range(self.shape.pairs):
+        for pair in range(self.shape.most_pairs):
+            if pair and pair % self.shape.pairs == 0 and (is_open is None or not is_open(blocks)):
+                break
             order = (CANDIDATE, BASELINE) if pair % 2 == 0 else (BASELINE, CANDIDATE)
             blocks += self._pair(order, first=pair == 0)
         return blocks

@@ -19,7 +19,7 @@ from kb.validators.runtime.assessing import ArbiterProcess
 from kb.validators.runtime.compare import Comparison, compare_call
 from kb.validators.runtime.supply import Drawn
 
-BUDGET_S = 20.0
+BUDGET_S = 10.0
 """Time for comparisons with the reference in one session, beyond those that are always made."""
 
 

@@ -9,6 +9,7 @@ samples, from which ``statistics.recompute`` gets every figure of the result.
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from kb.validators.operators.spec import Operator, Workload
@@ -298,12 +299,16 @@ class _Timing:
                 baseline=baseline, telemetry=self.telemetry, arbiter=self.arbiter if heavy else None,
             )  # fmt: skip
             try:
-                blocks = session.run()
+                blocks = session.run(is_open=partial(self._is_open, task))
             except NotCapturableError as error:
                 whose = task.baseline.name if error.who == BASELINE else "the candidate"
                 self.notes.append(f"{_shown(task.workload)}: {whose} cannot be captured: {error.detail[:160]}")
                 continue
             yield task, self._raw(task, blocks, session.scrutiny.checked)
+
+    def _is_open(self, task: _Task, blocks: list[dict[str, Any]]) -> bool:
+        (timing,) = statistics.recompute(self._samples([self._raw(task, blocks, 0)], []))
+        return bool(timing["verdict"] == "AMBIGUOUS")
 
     def _raw(self, task: _Task, blocks: list[dict[str, Any]], checked: int) -> dict[str, Any]:
         """Put together what the side file holds of one session."""

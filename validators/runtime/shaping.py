@@ -46,6 +46,8 @@ class Effort:
 
     pairs: int = 8
     """Of blocks, in ABBA order; at least five for a verdict."""
+    extensions: int = 2
+    """How often as many again are run while the answer is AMBIGUOUS."""
     least_calls: int = 30
     """Of one block."""
     most_slots: int | None = None
@@ -112,7 +114,7 @@ def shape_for(
     several = 3 if slots * supply.moving_bytes <= _SEVERAL_BYTES else 1
     batches = max(several, math.ceil(effort.least_calls / slots))
     spares = min(2, slots // 2)
-    return Shape(slots, spares, batches, sweep, effort.pairs, effort.warm_ups, _STEADY_S[kind])
+    return Shape(slots, spares, batches, sweep, effort.pairs, effort.warm_ups, _STEADY_S[kind], effort.extensions)
 
 
 def try_out(

@@ -137,14 +137,13 @@ class Supply:
             ShapesVaryError: Draws of this workload differ in shape.
         """
         began = time.monotonic()
-        count = (1 if self.shared else slots) if self.static else 0
-        seeds = [secrets.randbits(62) for _ in range(count + slots + spares)]
+        seeds = [secrets.randbits(62) for _ in range(slots + spares)]
         made = self._many(seeds)
         if not all(same_form(one, self.example) for one in made):
             raise ShapesVaryError
-        self._weights = list(zip(seeds[:count], made[:count], strict=True))
-        first = list(zip(seeds[count:], made[count:], strict=True))
-        cost = (time.monotonic() - began) / max(len(seeds), 1) * (slots + spares) * batches
+        first = list(zip(seeds, made, strict=True))
+        self._weights = first[: 1 if self.shared else slots] if self.static else []
+        cost = (time.monotonic() - began) * batches
         self._pool = self._coming_back(first, slots, cost) if self.static and cost > BUDGET_S else []
         self._turn = 1
         return self._fitted(first, slots)
