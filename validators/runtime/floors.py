@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kb.validators.operators.spec import Cost
+from kb.validators.operators.spec import Buffer, Cost, Operator, Workload
 
 HEADROOM = {"cuda": 1.15, "cpu": 2.0}
 """Factor by which a machine may be better than it was when its peaks were measured; a shared CPU varies more."""
@@ -44,7 +44,7 @@ def rate_tflops(peaks: Mapping[str, Any], dtype: str) -> float:
 
     Args:
         peaks: As ``peaks.measure`` returns them.
-        dtype: The workload's dtype.
+        dtype: Of the operands, see ``operand_dtype``.
 
     Returns:
         For float32 also a third of the bfloat16 rate, since three bfloat16 products make up a float32 one; for formats
@@ -57,6 +57,18 @@ def rate_tflops(peaks: Mapping[str, Any], dtype: str) -> float:
     if dtype in LOW_BITS:
         return FOUR_BIT_GAIN * max(rates.values())
     return max(half, rates.get("float32", 0.0))
+
+
+def operand_dtype(operator: Operator, workload: Workload) -> str:
+    """Return the dtype in which an operator's products may be made: that of its first tensor.
+
+    A product of FP8 operands has a 16-bit result and runs at the rate of FP8; activations that are 4-bit numbers in a
+    16-bit tensor may be multiplied as such.
+    """
+    if workload.axes.get("activation_bits", 16) < 16:
+        return "uint8"
+    first = next(one for one in operator.inputs if isinstance(one, Buffer))
+    return workload.dtype if first.dtype == "data" else first.dtype
 
 
 def floor_of(

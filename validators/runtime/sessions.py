@@ -14,7 +14,7 @@ from typing import Any
 
 from kb.validators.operators.spec import Operator, Workload
 from kb.validators.runtime import accelerator, assessing, building, peaks, report, statistics
-from kb.validators.runtime.floors import floor_of
+from kb.validators.runtime.floors import floor_of, operand_dtype
 from kb.validators.runtime.pairing import BASELINE, NotCapturableError, Regime, Session
 from kb.validators.runtime.shaping import Effort, Trial, try_out
 from kb.validators.runtime.sides import FailedError, Side
@@ -314,10 +314,11 @@ class _Timing:
         """Put together what the side file holds of one session."""
         workload, regime, trial = task.workload, task.regime, task.trial
         resident = self.peaks["l2_bytes"] / trial.shape.slots
+        operand = operand_dtype(self.operator, workload)
         floor = floor_of(
-            self.operator.cost(workload.axes, workload.dtype), dtype=workload.dtype, cache=regime.cache,
+            self.operator.cost(workload.axes, workload.dtype), dtype=operand, cache=regime.cache,
             launch=regime.launch, peaks=self.peaks, kind=self.kind, resident_bytes=resident,
-            ceilings=self.ceilings.get(workload.dtype),
+            ceilings=self.ceilings.get(operand),
         )  # fmt: skip
         sweep = trial.shape.sweep_bytes if self.kind != accelerator.CPU else 0
         return {

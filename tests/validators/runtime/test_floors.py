@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from kb.validators.operators.spec import Cost
+from kb.validators import operators
+from kb.validators.operators.spec import Cost, Workload
 from kb.validators.runtime import peaks, telemetry
-from kb.validators.runtime.floors import floor_of, rate_tflops
+from kb.validators.runtime.floors import floor_of, operand_dtype, rate_tflops
 from kb.validators.runtime.telemetry import Telemetry
 
 H200: dict[str, Any] = {
@@ -98,3 +99,14 @@ def test_the_worst_of_several_readings_has_the_lowest_clock_and_every_reason() -
         "throttle": ["power_cap", "thermal"],
     }  # fmt: skip
     assert telemetry.worst([None]) is None
+
+
+def test_products_of_narrow_operands_are_not_held_to_the_rate_of_their_result() -> None:
+    def asked(name: str, **axes: int) -> str:
+        spec = operators.load(name)
+        return operand_dtype(spec, Workload(axes, spec.dtypes[0]))
+
+    assert asked("gemm_fp8") == "float8_e4m3fn"
+    assert asked("gemm") == operators.load("gemm").dtypes[0]
+    assert asked("moe_grouped_gemm_nvfp4", activation_bits=16) == "bfloat16"
+    assert asked("moe_grouped_gemm_nvfp4", activation_bits=4) == "uint8"
