@@ -22,11 +22,29 @@ def decision_faults(record: Record) -> Iterator[str]:
         yield f"its cases give {decided(record)}, not {record.decision.verdict}"
 
 
+def model_faults(record: Record) -> Iterator[str]:
+    """Compute the limits of a whole model again, and whether its distances are within them."""
+    if record.operator.family != "model" or record.model is None or "found" not in record.model:
+        return
+    from kb.validators.model import limits
+
+    try:
+        again = limits.admitted(record.model["noise"], record.model["budget"])
+        over = limits.exceeded(record.model["found"], again)
+    except (KeyError, TypeError):
+        yield "its figures of a model are none that limits can be computed from"
+        return
+    if again != record.model.get("limits"):
+        yield "its noise and budget do not give its limits"
+    if over and record.decision.verdict == "accepted":
+        yield f"it was accepted with {over[0]} above its limit"
+
+
 def plan_faults(record: Record, workloads: Sequence[Any]) -> Iterator[str]:
     """Draw the plan again from the revealed seed, and hold the cases against it.
 
     Args:
-        record: Of the family ``values`` or ``allocation``.
+        record: Of the family ``values``, ``allocation`` or ``comm``.
         workloads: Those of the operator that were admitted, in its order.
     """
     from kb.validators.runtime import plan

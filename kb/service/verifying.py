@@ -109,6 +109,7 @@ def _content_faults(root: Root, one: Filed) -> Iterator[str]:
     """Compute verdict, times and hardware again from the record and its side file."""
     yield from soundness.decision_faults(one.record)
     yield from soundness.device_faults(one.record.device)
+    yield from soundness.model_faults(one.record)
     samples = None
     if one.record.samples_sha256 is not None:
         try:
@@ -125,7 +126,7 @@ def _workloads_of(root: Root, one: Filed) -> "list[Workload] | None":
         from kb.validators.runtime import fingerprint
     except ImportError:
         return None
-    if one.record.operator.family not in ("values", "allocation"):
+    if one.record.operator.family not in ("values", "allocation", "comm"):
         return None
     folder: Path = layout.folder_of(root.entries, one.entry_id)
     try:
