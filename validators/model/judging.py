@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 import torch
 
-from kb.validators.model import figures
+from kb.validators.model import figures, limits
 from kb.validators.model.figures import Distance
 from kb.validators.model.precision import PRECISIONS
 from kb.validators.runtime import replies, report
@@ -34,14 +34,6 @@ LENGTHS = (1, 17, 48, 96, 33, 128)
 
 NEW_TOKENS = 48
 """Tokens that each generation draws."""
-
-SLACK = {"kl_mean": 2.0, "kl_p90": 2.0, "kl_p999": 3.0, "kl_max": 4.0}
-"""A candidate may be this many times as far from the original as the original's own rounding: its noise, and the
-declared format emulated in the original. Other rounding of the same format moves a mean little and a maximum more."""
-
-_TINY = 1e-7
-"""KL in nats below which float32 logits say nothing."""
-
 
 Answer = TypeVar("Answer")
 
@@ -162,7 +154,7 @@ def judge_model(
         progress: Called with a phrase at each step.
 
     Returns:
-        The report; ``memory`` is empty and ``timing`` too, the figures are in ``kernels["model"]``.
+        The report; its figures are in ``model``.
 
     Raises:
         JudgeError: The judge itself cannot work here, or the original cannot be loaded.
@@ -178,13 +170,14 @@ def judge_model(
     original = Reference(reference, place.folder("reference"), limit_s=chosen.load_limit_s)
     try:
         say("loading the original and the candidate")
-        limits = Limits(memory_bytes=chosen.memory_bytes, data_bytes=2 * chosen.memory_bytes)
+        bounds = Limits(memory_bytes=chosen.memory_bytes, data_bytes=2 * chosen.memory_bytes)
         worker = Worker(
-            source, place=place, arena=arena, limits=limits, triton=False, module="kb.validators.model.stub",
+            source, place=place, arena=arena, limits=bounds, triton=False, module="kb.validators.model.stub",
             read=[weights.resolve()],
         )  # fmt: skip
         layers = worker.wait_ready(limit_s=120)
         vocabulary = original.ready()
+        state.measured["original"] = _named(reference)
         seed = secrets.randbits(62)
         with contextlib.suppress(_EndedError):
             _Conversation(worker, arena, original, vocabulary, chosen, state, say).run(weights, seed)
@@ -279,7 +272,7 @@ class _Conversation:
         noise = figures.distance(exact, self.original.log_probs(texts, "stored"), texts)
         budget = figures.distance(exact, self.original.log_probs(texts, self.options.precision), texts)
         self.state.measured.update(noise=vars(noise), budget=vars(budget), precision=self.options.precision)
-        made = {name: SLACK[name] * (getattr(noise, name) + getattr(budget, name)) + _TINY for name in SLACK}
+        made = limits.admitted(vars(noise), vars(budget))
         self.state.measured["limits"] = made
         return made
 
@@ -299,13 +292,9 @@ class _Conversation:
         self._decide(found, limit)
 
     def _decide(self, found: Distance, limit: dict[str, float]) -> None:
-        for name, most in limit.items():
-            value = getattr(found, name)
-            if not value <= most:
-                self.state.reject(
-                    "diverges_from_original",
-                    f"{name} {value:.3g} nats; {most:.3g} is what {self.options.precision} admits",
-                )
+        for name in limits.exceeded(vars(found), limit):
+            admitted = f"{limit[name]:.3g} is what {self.options.precision} admits"
+            self.state.reject("diverges_from_original", f"{name} {vars(found)[name]:.3g} nats; {admitted}")
 
     def _answer(self, tokens: list[int]) -> torch.Tensor:
         reply = self.ask({"op": "logits", "tokens": tokens}, limit_s=self.options.call_limit_s)
@@ -333,6 +322,12 @@ class _Conversation:
                 "wrong_tokens",
                 f"{outside} of {len(drawn)} tokens that the original would not have drawn from the same numbers",
             )
+
+
+def _named(reference: Path) -> dict[str, Any]:
+    """Say which original judged: its architecture, and the digest of its whole folder."""
+    facts = json.loads((reference / "config.json").read_text(encoding="utf-8"))
+    return {"architectures": facts.get("architectures"), "sha256": _digest(b"", reference)}
 
 
 def _tokens(answered: object, vocabulary: int) -> list[int] | None:
@@ -371,5 +366,5 @@ def _report(state: _State, frozen: str, seed: int, layers: dict[str, Any], worke
         ghosts={},
         output=report.escaped(worker.output()[-4000:], 2000),
         seconds=state.seconds,
-        kernels={"model": state.measured},
+        model=state.measured,
     )
