@@ -235,6 +235,17 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return made
 
 
+def replay(found: dict[str, Any]) -> None:
+    """Compute the verdicts of a file again: with the first pairs of each session alone, and with all of them."""
+    rows: dict[str, list[dict[str, Any]]] = {"first pairs": [], "all pairs": []}
+    for row in found["sessions"]:
+        for name, blocks in (("first pairs", row["samples"]["blocks"][:16]), ("all pairs", row["samples"]["blocks"])):
+            samples = {"schema": 1, "device": "cuda", "results": [row["samples"] | {"blocks": blocks}]}
+            (timing,) = statistics.recompute(samples)
+            rows[name].append(row | {"verdict": timing["verdict"], "quarantined": timing["quarantined"]})
+    print(json.dumps({name: summary(chosen) for name, chosen in rows.items()}, indent=1))
+
+
 def main() -> None:
     """Run all sessions that fit into the time, print counts, and write everything as JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -248,7 +259,11 @@ def main() -> None:
     parser.add_argument("--extensions", type=int, default=2)
     parser.add_argument("--steady-s", type=float, default=0.02)
     parser.add_argument("--out", default="")
+    parser.add_argument("--replay", default="", help="measure nothing: compute all verdicts of such a file again")
     asked = parser.parse_args()
+    if asked.replay:
+        replay(json.loads(Path(asked.replay).read_text(encoding="utf-8")))
+        return
     began = time.monotonic()
     experiment = Experiment(asked.device, asked)
     ready_s = time.monotonic() - began

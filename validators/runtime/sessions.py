@@ -7,6 +7,7 @@ samples, from which ``statistics.recompute`` gets every figure of the result.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -304,7 +305,9 @@ class _Timing:
                 whose = task.baseline.name if error.who == BASELINE else "the candidate"
                 self.notes.append(f"{_shown(task.workload)}: {whose} cannot be captured: {error.detail[:160]}")
                 continue
-            yield task, self._raw(task, blocks, session.scrutiny.checked)
+            raw = self._raw(task, blocks, session.scrutiny.checked)
+            own = frozenset({os.getpid(), *candidate.worker.pids(), *baseline.worker.pids()})
+            yield task, raw | {"others_on_device": self.telemetry.others(own)}
 
     def _is_open(self, task: _Task, blocks: list[dict[str, Any]]) -> bool:
         (timing,) = statistics.recompute(self._samples([self._raw(task, blocks, 0)], []))

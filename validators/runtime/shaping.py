@@ -31,8 +31,8 @@ _MOVING_BYTES = {"cpu": 64 << 20, "cuda": 256 << 20}
 _WARM_SLOTS = 8
 """Fewer slots than this in the cache are no warm regime: each call must have contents of its own."""
 
-_SEVERAL_BYTES = 8 << 20
-"""Up to so many bytes of new contents a block has three batches, so that its median means something."""
+_SHORT_US, _SEVERAL_BYTES = 5000.0, 16 << 20
+"""Batches shorter than this, with no more new contents than that, come three to a block, for its median's sake."""
 
 _STEADY_S = {"cpu": 0.0, "cuda": 0.3}
 """How long each side runs before its first block counts."""
@@ -111,7 +111,7 @@ def shape_for(
         wanted = max(wanted, min(math.ceil(ROTATION * cache_bytes / max(own, 1)), 256))
         sweep = ROTATION * cache_bytes
     slots = max(1, min(wanted, most))
-    several = 3 if slots * supply.moving_bytes <= _SEVERAL_BYTES else 1
+    several = 3 if slots * call_us < _SHORT_US and slots * supply.moving_bytes <= _SEVERAL_BYTES else 1
     batches = max(several, math.ceil(effort.least_calls / slots))
     spares = min(2, slots // 2)
     return Shape(slots, spares, batches, sweep, effort.pairs, effort.warm_ups, _STEADY_S[kind], effort.extensions)
