@@ -82,7 +82,8 @@ def search(
     if further:
         for rowid, score in _scores(connection, " OR ".join(further), condition, parameters, depth).items():
             scores[rowid] = scores.get(rowid, 0.0) + NEAR_WEIGHT * score
-    best = sorted(scores, key=lambda rowid: (-scores[rowid], rowid))[:limit]
+    # Sorting is stable, so equal scores stay in the order of their ids.
+    best = sorted(scores, key=lambda rowid: -scores[rowid])[:limit]
     return {rowid: scores[rowid] for rowid in best}
 
 

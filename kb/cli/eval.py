@@ -14,7 +14,9 @@ _COLUMNS = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_5": "reca
 
 
 def evaluate(
-    queries: Annotated[Path, typer.Argument(metavar="QUERIES.jsonl", help='One {"query", "relevant"} a line.')],
+    queries: Annotated[
+        list[Path], typer.Argument(metavar="QUERIES.jsonl...", help='One {"query", "relevant"} a line; several files.')
+    ],
     tier: Annotated[list[str] | None, typer.Option(help="bare, fts, semantic, chroma, rrf; more than once.")] = None,
     against: Annotated[str | None, typer.Option(metavar="TIER", help="Compare every tier with this one.")] = None,
     half: Annotated[str, typer.Option(help="tune, test or all.")] = "all",
@@ -26,7 +28,7 @@ def evaluate(
     from kb.config import find_root
     from kb.service.evaluating import among_distractors, evaluate, read_queries
 
-    graded = read_queries(queries, half=half)
+    graded = [one for file in queries for one in read_queries(file, half=half)]
     tiers = list(dict.fromkeys([*(tier or ["bare", "fts"]), *([against] if against else [])]))
     with among_distractors(find_root(root), distractors, stage=progress) as base:
         found = evaluate(base, graded, tiers, stage=progress)

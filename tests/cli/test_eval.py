@@ -40,6 +40,14 @@ def test_a_table_of_tiers_and_of_differences(base: Root, queries: Path, capsys: 
     assert "2 queries (all), 0 made-up entries" in captured.err
 
 
+def test_several_files_are_measured_together(base: Root, queries: Path, tmp_path: Path, capsys: Capture) -> None:
+    more = tmp_path / "more.jsonl"
+    more.write_text(json.dumps({"query": "norm", "relevant": {ROW: 2}, "half": "tune"}) + "\n", encoding="utf-8")
+    argv = ["eval", str(queries), str(more), "--tier", "bare", "--half", "tune", "--json", "--root", str(base.path)]
+    assert launch.main(argv) == 0
+    assert json.loads(capsys.readouterr().out)["queries"] == 2
+
+
 def test_json_for_scripts(base: Root, queries: Path, capsys: Capture) -> None:
     argv = ["eval", str(queries), "--tier", "bare", "--against", "fts", "--half", "test", "--distractors", "30"]
     assert launch.main([*argv, "--json", "--root", str(base.path)]) == 0

@@ -28,8 +28,14 @@ def test_an_underscore_finds_the_words_apart(connection: sqlite3.Connection) -> 
 
 def test_scores_are_above_zero_and_no_more_than_asked(connection: sqlite3.Connection) -> None:
     found = matches(connection, "rmsnorm moe softmax", limit=2)
-    assert 1 <= len(found) <= 4
+    assert 1 <= len(found) <= 2
     assert all(score > 0 for score in found.values())
+
+
+def test_few_are_the_best_of_many(connection: sqlite3.Connection) -> None:
+    many = matches(connection, "moe decode", limit=50)
+    few = matches(connection, "moe decode", limit=3)
+    assert list(few.items()) == list(many.items())[:3]
 
 
 def test_an_understanding_without_words_matches_nothing(connection: sqlite3.Connection) -> None:

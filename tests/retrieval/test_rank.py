@@ -96,6 +96,20 @@ def test_the_words_of_a_title_count(connection: sqlite3.Connection) -> None:
     assert of(PLAIN.with_(title="Frobnicate a row"), read=read) > of(PLAIN.with_(title="A kernel"), read=read)
 
 
+def test_a_tag_says_more_than_a_word_of_a_title(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "frobnicate the rows")
+    assert of(PLAIN.with_(tags="frobnicate"), read=read) > of(PLAIN.with_(title="Frobnicate"), read=read)
+
+
+def test_what_is_likely_is_the_part_of_a_score_without_facts(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "rms norm of rows")
+    entry = PLAIN.with_(title="RMSNorm of rows", tags="norm rows", topics=frozenset({"rmsnorm", "norm"}))
+    bare = PLAIN.with_(text=0.0, title="")
+    likely = rank.likely(entry.text, entry.title, entry.tags, entry.topics, entry.mentions, read)
+    assert of(entry, read=read) - of(bare, read=read) == pytest.approx(likely, abs=1e-3)
+    assert rank.likely(0.0, "", "", frozenset(), frozenset(), read) == 0.0
+
+
 def test_knowledge_about_the_named_operator_stands_between(connection: sqlite3.Connection) -> None:
     read = understand(connection, "rms norm")
     about = PLAIN.with_(operator=None, topics=frozenset({"rmsnorm"}))

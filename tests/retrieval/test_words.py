@@ -16,6 +16,12 @@ def test_names_and_numbers_stay_whole() -> None:
     ]  # fmt: skip
 
 
+def test_a_dot_splits_names_and_not_numbers() -> None:
+    assert words.words("torch.multinomial qwen3.6 .item() tcgen05.mma 3.8.1") == [
+        "torch", "multinomial", "qwen3.6", "item", "tcgen05", "mma", "3.8.1",
+    ]  # fmt: skip
+
+
 def test_a_size_stays_with_its_axis() -> None:
     assert words.compounds("moe e=256,n=512") == ["moe", "e=256", "n=512"]
 

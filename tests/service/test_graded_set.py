@@ -13,9 +13,13 @@ from kb.service import evaluating
 REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = REPOSITORY / "tests" / "data"
 FILE = DATA / "graded.jsonl"
+TUNING = DATA / "tuning.jsonl"
 
 FLOOR = 0.82
 """nDCG@10 of the test half among the made-up entries, a little below what was measured."""
+
+TUNED_FLOOR = 0.90
+"""The same for every third of the queries that search was tuned with."""
 
 
 @pytest.fixture(scope="module")
@@ -52,15 +56,27 @@ def test_the_readme_states_how_far_they_agree(made: ModuleType) -> None:
     assert f"{len(made.graded())} queries" in text
 
 
-def test_every_graded_entry_exists() -> None:
-    for one in evaluating.read_queries(FILE):
+def test_the_second_source_of_tuning_queries_shares_none_with_the_first() -> None:
+    second = evaluating.read_queries(TUNING)
+    assert len(second) >= 250
+    assert {one.half for one in second} == {"tune"}
+    texts = [one.query.casefold() for one in (*evaluating.read_queries(FILE), *second)]
+    assert len(set(texts)) == len(texts)
+
+
+@pytest.mark.parametrize("file", [FILE, TUNING])
+def test_every_graded_entry_exists(file: Path) -> None:
+    for one in evaluating.read_queries(file):
         for entry in one.relevant:
             assert (REPOSITORY / "entries" / entry / "entry.toml").is_file(), (one.line, entry)
 
 
 def test_words_alone_stay_good_among_many_made_up_entries() -> None:
     queries = evaluating.read_queries(FILE, half="test")
+    tuned = [*evaluating.read_queries(FILE, half="tune"), *evaluating.read_queries(TUNING)][::3]
     with evaluating.among_distractors(Root(REPOSITORY), 5_000) as base:
         bare, plain = evaluating.evaluate(base, queries, ["bare", "fts"])
+        (seen,) = evaluating.evaluate(base, tuned, ["bare"])
     assert bare.mean("ndcg_at_10") >= FLOOR
     assert bare.against(plain)["ndcg_at_10"].low > 0.05
+    assert seen.mean("ndcg_at_10") >= TUNED_FLOOR
