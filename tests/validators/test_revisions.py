@@ -67,3 +67,9 @@ def test_an_operator_is_all_that_it_is_built_from(tmp_path: Path, monkeypatch: p
         file.write_text(file.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     after = {name: fingerprint.operator_sha256(name) for name in before}
     assert {name for name in before if before[name] != after[name]} == {"attention_window", "rope_kv_append"}
+
+
+def test_the_runtime_is_what_its_revision_was_pinned_to() -> None:
+    if not revisions.PINS.is_file():
+        pytest.skip("no revision is pinned yet: python -m kb.validators.revisions --pin")
+    assert revisions.fault() is None
