@@ -81,14 +81,14 @@ def test_large_cases_come_from_the_arbiter_and_small_ones_from_files(
 def test_outputs_of_a_batch_are_judged_by_the_seeds_of_their_contents(arbiter: ArbiterProcess) -> None:
     ones = arbiter.draw(LARGE, 11)
     data = answer(Expected(ones, (), ()))
-    assert arbiter.check(LARGE, [data], seed=11)[0].verdict == "passed"
-    assert arbiter.check(LARGE, [data], seed=12)[0].verdict == "wrong_values"
+    assert arbiter.check(LARGE, [data], drawn={"seed": 11})[0].verdict == "passed"
+    assert arbiter.check(LARGE, [data], drawn={"seed": 12})[0].verdict == "wrong_values"
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 7, b"\xff" * (64 * 512 * 2)], ids=["nothing", "too short", "all NaN"])
 def test_bytes_that_are_no_result_are_refused(arbiter: ArbiterProcess, data: bytes) -> None:
     arbiter.draw(LARGE, 11)
-    assert arbiter.check(LARGE, [data], seed=11)[0].verdict in ("wrong_values", "wrong_dtype")
+    assert arbiter.check(LARGE, [data], drawn={"seed": 11})[0].verdict in ("wrong_values", "wrong_dtype")
 
 
 def test_a_case_asked_for_out_of_order_is_the_judges_own_mistake(arbiter: ArbiterProcess) -> None:
