@@ -140,9 +140,16 @@ def _expected(subject: Subject) -> str:
 
 
 def _level(subject: Subject, record: Named) -> str:
-    """Return what an accepted record proves of values: the whole model, where a combination was judged as a whole."""
+    """Return what an accepted record proves of values.
+
+    The whole model, where a combination was judged as a whole; a measurement, where the memory that a strategy hands
+    out was seen from outside and set beside that of a baseline on the same traces.
+    """
     if subject.outcome == "incorrect":
         return "documented"
+    memory = record.raw.get("memory") or {}
+    if record.raw["operator"].get("family") == "allocation" and memory.get("outside_peak_bytes"):
+        return "measured" if (memory.get("figures") or {}).get("baselines") else "correct"
     whole = subject.kind == "combination" and record.raw["operator"].get("family") == "model"
     return "end_to_end" if whole else "correct"
 
