@@ -233,7 +233,8 @@ for one in gc.get_objects():
 
 def test_results_that_are_held_back_until_a_thread_has_written_them_cost_that_time(run: Run) -> None:
     found = timing_of(run(HELD_BACK).run())
-    assert found["quarantined"] == "late_results"
+    # Where the machine stands still, its clocks may have drifted apart besides.
+    assert found["quarantined"] in ("late_results", "clocks_disagree")
     assert found["candidate_us"]["median"] >= 150_000 / SHAPE.slots
 
 
@@ -369,6 +370,41 @@ def test_threads_of_the_candidate_stand_still_while_the_baseline_runs(run: Run, 
         baseline.time(contents, session._batch, picks=(0,))
     baseline.rest()
     assert candidate.worker.cpu_seconds() - before <= 0.02
+
+
+PACKED = """
+import torch
+from concurrent.futures import ThreadPoolExecutor
+
+pool = ThreadPoolExecutor(2)
+packed = {}
+
+def run(x, weight, eps=1e-6):
+    if weight.data_ptr() not in packed:
+        packed[weight.data_ptr()] = weight.double()
+    wide = pool.submit(x.double).result()
+    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
+    return (wide * scale * packed[weight.data_ptr()]).to(x.dtype)
+"""
+
+
+def test_weights_packed_once_and_an_idle_pool_of_threads_are_honest(run: Run) -> None:
+    session = run(PACKED)
+    assert len(session.run()) == 2 * SHAPE.pairs
+    assert session.sides["candidate"].changed() == []
+
+
+def test_an_open_answer_gets_more_pairs_as_often_as_was_fixed(run: Run) -> None:
+    session = run(HONEST, Shape(4, 1, 1, 0, 2, 1, extensions=2))
+    asked: list[int] = []
+
+    def is_open(so_far: list[dict[str, Any]]) -> bool:
+        asked.append(len(so_far))
+        return True
+
+    blocks = session.run(is_open=is_open)
+    assert asked == [4, 8]
+    assert "".join(block["who"][0] for block in blocks) == "cbbccbbccbbc"
 
 
 def test_writing_to_an_input_in_a_timed_call_is_seen(run: Run) -> None:
