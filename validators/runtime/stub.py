@@ -51,7 +51,7 @@ def main() -> None:
     wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
     file, function = Path(order["folder"]) / order["file"], order["function"]
     device = _open_device(channel, order["device"], memory, early)
-    serve(channel, Session(memory, device), _handlers(file, function, channel))
+    serve(channel, Session(memory, device), handlers_of(file, function, channel))
 
 
 def _open_device(channel: socket.socket, kind: str, memory: mmap.mmap, early: devices.Device | None) -> devices.Device:
@@ -108,7 +108,14 @@ Handler = Callable[[Session, dict[str, Any]], dict[str, Any]]
 """Answers one message of the judge."""
 
 
-def _handlers(file: Path, function: str, channel: socket.socket) -> dict[str, Handler]:
+def handlers_of(file: Path, function: str, channel: socket.socket) -> dict[str, Handler]:
+    """Return what answers each operation.
+
+    Args:
+        file: The candidate's file.
+        function: Name of its function.
+        channel: Socket to the judge.
+    """
     return {
         "load": lambda s, _: load(s, file, function),
         "call": call,

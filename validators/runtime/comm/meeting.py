@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import TCPStore
 
@@ -50,7 +51,10 @@ def meet(order: dict[str, Any], link: Link) -> dict[Members, Any]:
         return group.connect(link, world, subsets(world))
     os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = "lo"
     store = TCPStore("127.0.0.1", PORT, world, rank == 0, use_libuv=False)
-    dist.init_process_group(order["transport"], store=store, rank=rank, world_size=world)
+    # NCCL would connect when it is first used, which is after the seal.
+    os.environ["NCCL_RUNTIME_CONNECT"] = "0"
+    device = torch.device("cuda", 0) if order["transport"] == NCCL else None
+    dist.init_process_group(order["transport"], store=store, rank=rank, world_size=world, device_id=device)
     made = {one: dist.new_group(list(one)) for one in subsets(world)}  # every rank makes every group, in one order
     return {one: value for one, value in made.items() if rank in one}
 

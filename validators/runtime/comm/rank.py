@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from kb.validators.runtime import breakout, devices, environment, sandbox, stub, wire
+from kb.validators.runtime import breakout, devices, sandbox, stub, wire
 from kb.validators.runtime.comm import meeting
 from kb.validators.runtime.comm.link import Link, OneSided
 from kb.validators.runtime.stub import Session
@@ -90,14 +90,5 @@ def _serve(
         session.run = lambda *arguments: run(*arguments, joined[members], **more)
         return stub.call(session, message)
 
-    stub.serve(
-        channel,
-        session,
-        {
-            "load": load,
-            "call": call,
-            "again": stub.again,
-            "before": lambda s, _: {"outputs": stub.hand_over(s, s.before_last)},
-            "state": lambda s, _: {"changed": environment.changes(s.before, environment.snapshot())},
-        },
-    )
+    handlers = stub.handlers_of(file, function, channel) | {"load": load, "call": call}
+    stub.serve(channel, session, handlers)

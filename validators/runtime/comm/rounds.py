@@ -12,6 +12,7 @@ from typing import Any
 
 from kb.validators.operators.spec import Operator
 from kb.validators.runtime import replies
+from kb.validators.runtime.comm import meeting
 from kb.validators.runtime.comm.crew import Answer, Crew
 from kb.validators.runtime.comm.exchange import Traffic
 from kb.validators.runtime.comm.frames import KINDS
@@ -51,19 +52,22 @@ class Figures:
     fastest_us: list[float] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """Return medians, as plain values."""
-        least = statistics.median(self.least)
-        sent = statistics.median(self.sent)
+        """Return medians, as plain values; None for what the transport does not let be counted."""
+        least, sent = statistics.median(self.least), _median(self.sent)
         return {
-            "rounds": len(self.sent),
+            "rounds": len(self.least),
             "sent_bytes": sent,
-            "busiest_rank_bytes": statistics.median(self.most),
-            "busiest_rank_messages": statistics.median(self.messages),
+            "busiest_rank_bytes": _median(self.most),
+            "busiest_rank_messages": _median(self.messages),
             "least_bytes": least,
-            "over_least": sent / least if least else None,
+            "over_least": sent / least if least and sent is not None else None,
             "slowest_rank_us": round(statistics.median(self.slowest_us), 1),
             "fastest_rank_us": round(statistics.median(self.fastest_us), 1),
         }
+
+
+def _median(found: list[int]) -> float | None:
+    return statistics.median(found) if found else None
 
 
 class Rounds:
@@ -79,7 +83,8 @@ class Rounds:
         self.moved_by_library = 0
         """Bytes that went through a collective of the library that is the operator itself."""
         self.moved = 0
-        self._metered = crew.transport == "switch"
+        self._exact = crew.transport == meeting.SWITCH
+        self._metered = crew.transport != meeting.NCCL  # what goes over NVLink passes no socket
         self._dice = random.Random(os.urandom(16))  # noqa: S311 - chooses when to look, and nobody sees it
         self._talks = {
             rank: Conversation(one, crew.arenas[rank], operator, plan, trials.of_rank(rank), limit_s=limit_s)
@@ -177,7 +182,7 @@ class Rounds:
     def _too_few(self, trial: Trial, traffic: Traffic) -> list[tuple[str, str]]:
         """Compare what was moved with what a scheme cannot avoid moving, rank by rank and in all."""
         least = trial.least
-        if not self._metered and least.total < _SMALL_BYTES:
+        if not self._metered or (not self._exact and least.total < _SMALL_BYTES):
             return []
         found = []
         for place, rank in enumerate(trial.members):
@@ -195,10 +200,12 @@ class Rounds:
     def _note(self, case: Case, trial: Trial, answers: Mapping[int, Answer], traffic: Traffic) -> None:
         figures = self.figures.setdefault(case.workload, Figures())
         total = sum(traffic.sent.values())
-        figures.sent.append(total)
-        figures.most.append(max((traffic.sent[rank] for rank in trial.members), default=0))
-        figures.messages.append(max((traffic.messages[rank] for rank in trial.members), default=0))
         figures.least.append(trial.least.total)
+        if self._metered:
+            figures.sent.append(total)
+            figures.most.append(max(traffic.sent[rank] for rank in trial.members))
+        if self._exact:
+            figures.messages.append(max(traffic.messages[rank] for rank in trial.members))
         times = [one.seconds * 1e6 for one in answers.values()]
         figures.slowest_us.append(max(times))
         figures.fastest_us.append(min(times))
