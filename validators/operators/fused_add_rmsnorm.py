@@ -7,6 +7,7 @@ import torch
 from kb.validators.operators.draws import mixed, structured
 from kb.validators.operators.spec import (
     DTYPES,
+    UNDERFLOW,
     UNIT_ROUNDOFF,
     Arguments,
     Axes,
@@ -40,11 +41,13 @@ def condition(
 
     Two conventions are in production: normalise the float32 sum, or the sum already rounded to the storage dtype.
     Rounding first moves an element by u and the root mean square by at most u, hence 2 u(dtype) |y|, expressed here
-    in units of c_acc * u(float32).
+    in units of c_acc * u(float32). Where the normalised row is rounded too before it is weighted, the weight
+    multiplies what is lost near zero.
     """
     y, total = reference(x, residual, weight, eps)
-    name = str(x.dtype).removeprefix("torch.")
-    return y.abs() * (1 + 2 * UNIT_ROUNDOFF[name] / (C_ACC * UNIT_ROUNDOFF["float32"])), total.abs()
+    name, unit = str(x.dtype).removeprefix("torch."), C_ACC * UNIT_ROUNDOFF["float32"]
+    lost = weight.to(torch.float64).abs() * UNDERFLOW[name]
+    return y.abs() * (1 + 2 * UNIT_ROUNDOFF[name] / unit) + lost / unit, total.abs()
 
 
 def cost(axes: Axes, dtype: str) -> Cost:

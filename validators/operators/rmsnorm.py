@@ -7,6 +7,8 @@ import torch
 from kb.validators.operators.draws import mixed, poisoned, structured
 from kb.validators.operators.spec import (
     DTYPES,
+    UNDERFLOW,
+    UNIT_ROUNDOFF,
     Arguments,
     Axes,
     Buffer,
@@ -18,11 +20,24 @@ from kb.validators.operators.spec import (
     itemsize,
 )
 
+C_ACC = 64
+
 
 def reference(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tuple[torch.Tensor, ...]:
     """Return x / sqrt(mean(x^2) + eps) * weight in float64; x [num_tokens, hidden_size], weight [hidden_size]."""
     wide = x.to(torch.float64)
     return (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps) * weight.to(torch.float64),)
+
+
+def condition(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> tuple[torch.Tensor, ...]:
+    """Return S = |y|, widened by |weight| times what one rounding loses near zero.
+
+    One convention rounds the normalised row to the storage dtype before it is weighted: in float16 an element beside
+    a much larger one is subnormal then, and the weight multiplies its loss. In units of c_acc * u(float32).
+    """
+    (y,) = reference(x, weight, eps)
+    lost = UNDERFLOW[str(x.dtype).removeprefix("torch.")] / (C_ACC * UNIT_ROUNDOFF["float32"])
+    return (y.abs() + weight.to(torch.float64).abs() * lost,)
 
 
 def cost(axes: Axes, dtype: str) -> Cost:
@@ -99,9 +114,9 @@ SPEC = Operator(
     outputs=(Buffer("y", ("num_tokens", "hidden_size")),),
     dtypes=("float32", "float16", "bfloat16"),
     reference=reference,
-    condition=None,
+    condition=condition,
     # A sum of squares cannot cancel: S = |y|. c_out = 2 admits a store that truncates, as Triton's interpreter does.
-    error=ErrorModel(accumulate="float32", c_acc=64, c_out=2),
+    error=ErrorModel(accumulate="float32", c_acc=C_ACC, c_out=2),
     cost=cost,
     laws={
         "normal": normal,

@@ -44,6 +44,9 @@ from kb.validators.runtime.workplace import Workplace
 ARENA_BYTES = 512 << 20
 """Shared memory of one judgement; only touched pages cost anything."""
 
+_EXCESSES = frozenset({"memory_limit", "disk_limit"})
+"""Limits that a candidate goes over by itself, whichever of its workers is looked at."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -308,8 +311,10 @@ class _Judgement:
             self.kernels["determinism"] = self.ghosts.pop("determinism", [])
             if self.kernels["jitted_ran"] is False:
                 self.verdict.doubt("idle_kernel", "kernels are declared and none of them ran on the device")
-        if "stopped" in self.ghosts:
-            self.verdict.doubt("replay_stopped", report.escaped(str(self.ghosts["stopped"]), 80))
+        if (stopped := str(self.ghosts.get("stopped", ""))) in _EXCESSES:
+            self.verdict.reject(stopped, "in the ghost replay, with every function in its place")
+        elif stopped:
+            self.verdict.doubt("replay_stopped", report.escaped(stopped, 80))
         for name in self.ghosts.get("idle_kernels", ()):
             self.verdict.reject("idle_kernel", report.escaped(name, 80))
         for name in self.ghosts.get("hiding", ()):
