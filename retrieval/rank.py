@@ -138,7 +138,7 @@ def likely(
 
 def _share(asked: frozenset[str], text: str) -> float:
     """Return how many of the words asked for a short text has, as a part of them."""
-    return len(asked & words.stems(text)) / len(asked) if asked else 0.0
+    return words.shared(asked, text) / len(asked) if asked else 0.0
 
 
 def _reach(candidate: Candidate, kind: str) -> float:

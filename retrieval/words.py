@@ -32,6 +32,8 @@ _OUTSIDE = re.compile(r"[^a-z0-9]+")
 
 def clean(text: str) -> str:
     """Return lower-case text in compatibility form, without what no file of text contains (lone surrogates)."""
+    if text.isascii():
+        return text.lower()
     valid = text.encode("utf-8", "ignore").decode("utf-8")
     return unicodedata.normalize("NFKC", valid).lower()
 
@@ -70,6 +72,21 @@ def stems(text: str) -> frozenset[str]:
         word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
         for word in words(clean(text))
     )
+
+
+def shared(asked: frozenset[str], text: str) -> int:
+    """Return how many of some words, cut by :func:`stems`, a text has; without cutting all words of the text."""
+    lowered = text.lower()
+    likely = [word for word in asked if word in lowered] if text.isascii() else list(asked)
+    if not likely:
+        return 0
+    found = _distinct(text)
+    return sum(word in found or (len(word) > 2 and word[-1] != "s" and word + "s" in found) for word in likely)
+
+
+@lru_cache(maxsize=4096)
+def _distinct(text: str) -> frozenset[str]:
+    return frozenset(words(clean(text)))
 
 
 def is_near(word: str, other: str) -> bool:

@@ -76,3 +76,10 @@ def test_a_plural_is_its_singular() -> None:
 @given(ANYTHING, ANYTHING)
 def test_nearness_has_no_direction(word: str, other: str) -> None:
     assert words.is_near(word, other) == words.is_near(other, word)
+
+
+@given(ANYTHING, ANYTHING)
+def test_shared_words_are_those_of_both_cut_apart(query: str, text: str) -> None:
+    asked = words.stems(query)
+    for one in (text, f"{text} {query}s", f"{query} {text}"):
+        assert words.shared(asked, one) == len(asked & words.stems(one))
