@@ -238,8 +238,9 @@ class Online:
         block = self.trace.blocks[index]
         reply = self.bench.ask("alloc", index=index, size=block.size, stream=block.stream)
         if "out_of_memory" in reply:
-            wanted = self.ledger.live_bytes + block.size
-            if not self.tight or wanted * AMPLE + GRANULE <= self.capacity:
+            # In too little memory anything may be refused, unless nothing else is there and most of it is free.
+            roomy = not self.ledger.live_bytes and block.size * AMPLE + GRANULE <= self.capacity
+            if roomy or not self.tight:
                 words = f"{block.size} bytes beside {self.ledger.live_bytes} live ones, of {self.capacity}"
                 raise CaseFailedError("refused_early", words)
             self.refused.add(index)
