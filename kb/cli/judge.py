@@ -1,7 +1,8 @@
 """``kb judge``: have a candidate judged for values."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,12 +33,32 @@ def judge(
         for detail in report.details:
             write(f"  {detail}")
         worst = max((c.max_normalised for c in report.cases if c.max_normalised is not None), default=None)
-        if worst is not None:
+        if report.memory is not None:
+            _write_memory(report.memory)
+        elif worst is not None:
             write(f"  worst error: {worst:.3g} of its bound")
         if report.delegates:
             write(f"  delegates to: {', '.join(report.delegates)}")
     if report.verdict != "accepted":
         raise typer.Exit(NOT_ACCEPTED)
+
+
+def _write_memory(memory: Mapping[str, Any]) -> None:
+    """Write the medians of an allocation strategy's figures beside those of its baselines."""
+    if memory.get("laws"):
+        write(f"  serves: {', '.join(memory['laws'])}")
+    shown = (
+        ("fragmentation", "memory taken over the lower bound"),
+        ("full_at", "of the capacity in use when memory ran out"),
+        ("padded", "of the rows computed in vain"),
+        ("us_per_operation", "us an operation"),
+    )
+    for name, meaning in shown:
+        value = memory.get(f"median_{name}")
+        if value is not None:
+            write(f"  {value:.3g} {meaning}")
+    for name, value in sorted(memory.get("baselines", {}).items()):
+        write(f"  {value:.3g} memory taken over the lower bound by {name.replace('_', ' ')}")
 
 
 def register(app: typer.Typer) -> None:
