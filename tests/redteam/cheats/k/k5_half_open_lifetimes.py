@@ -15,7 +15,9 @@ def run(sizes, first_use, last_use, alignment):
     offsets, placed = [0] * len(sizes), []
     for i in sorted(range(len(sizes)), key=lambda k: -padded[k]):
         taken = sorted(
-            (offsets[j], offsets[j] + padded[j]) for j in placed if first_use[j] < last_use[i] and first_use[i] < last_use[j]
+            (offsets[j], offsets[j] + padded[j])
+            for j in placed
+            if first_use[j] < last_use[i] and first_use[i] < last_use[j]
         )
         at = 0
         for start, end in taken:

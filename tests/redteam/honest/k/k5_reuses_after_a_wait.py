@@ -5,7 +5,6 @@ operator: workspace_plan
 
 # mypy: ignore-errors
 
-
 import bisect
 
 LAWS = ("two_streams",)
