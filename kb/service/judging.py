@@ -80,7 +80,8 @@ def _judge(
     **options: Any,  # noqa: ANN401 - fields of Options
 ) -> "Report":
     try:
-        from kb.validators.runtime.worker import JudgeError, prepare
+        from kb.validators.runtime.errors import JudgeError
+        from kb.validators.runtime.starting import prepare
 
         prepare()  # the workers' torch is imported while the judge's own is
         from kb.validators.runtime.judge import Options, judge

@@ -54,7 +54,7 @@ def _judged(
     _model_folder(reference, "--reference takes a transformers model directory")
     try:
         from kb.validators.model import judging
-        from kb.validators.runtime.worker import JudgeError
+        from kb.validators.runtime.errors import JudgeError
     except ImportError as error:
         raise ValidatorError(f"judging a model needs {error.name}", hint=_NEEDS) from error
     try:

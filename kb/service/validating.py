@@ -126,7 +126,7 @@ def _validate_one(root: Root, entry_id: str, key: keys.JudgeKey, machine: "Machi
 
 def _attempt(order: dict[str, Any], source: bytes, machine: "Machine") -> "Attempt":
     from kb.validators.runtime.attempt import attempt
-    from kb.validators.runtime.worker import JudgeError
+    from kb.validators.runtime.errors import JudgeError
 
     try:
         return attempt(order, source, machine=machine)

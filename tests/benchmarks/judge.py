@@ -25,7 +25,7 @@ def run(x, weight, eps=1e-6):
 """
 SCRIPT = f"""
 import json
-from kb.validators.runtime.worker import prepare
+from kb.validators.runtime.starting import prepare
 prepare()
 from kb.validators.runtime.judge import Options, judge
 found = judge("rmsnorm", {SOURCE.encode()!r}, options=Options(dtypes=["float32"]))

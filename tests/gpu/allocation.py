@@ -43,8 +43,8 @@ def candidates(only: str) -> dict[str, tuple[str, bytes]]:
 
 def judge_here(name: str, device: str) -> None:
     """Judge one candidate in this process and print its report as one line."""
+    from kb.validators.runtime.errors import JudgeError
     from kb.validators.runtime.judge import Options, judge
-    from kb.validators.runtime.worker import JudgeError
 
     operator, source = candidates(name)[name]
     began = time.perf_counter()

@@ -38,8 +38,8 @@ def one(name: str) -> dict[str, Any]:
     """Judge one sample in this process; returns what is shown of it."""
     from kb.validators import operators
     from kb.validators.runtime import fingerprint
+    from kb.validators.runtime.errors import JudgeError
     from kb.validators.runtime.judge import Options, judge
-    from kb.validators.runtime.worker import JudgeError
 
     chosen = ALL[name]
     workloads = [w for w in operators.load(chosen.sample.operator).workloads if w.use in chosen.uses]

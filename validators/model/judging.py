@@ -24,9 +24,11 @@ from kb.validators.model.figures import Distance
 from kb.validators.model.precision import PRECISIONS
 from kb.validators.runtime import replies, report
 from kb.validators.runtime.arena import Arena
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.report import CaseResult, Report
 from kb.validators.runtime.sandbox import Limits
-from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError, boot_command
+from kb.validators.runtime.starting import boot_command
+from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
 LENGTHS = (1, 17, 48, 96, 33, 128)

@@ -11,9 +11,10 @@ from kb.validators.operators.spec import DTYPES, Operator, Workload
 from kb.validators.runtime import accelerator
 from kb.validators.runtime.arena import Arena, aligned
 from kb.validators.runtime.compare import Comparison
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.expectation import Expectation, Expected
 from kb.validators.runtime.plan import Plan
-from kb.validators.runtime.worker import JudgeError, boot_command
+from kb.validators.runtime.starting import boot_command
 
 EXCHANGE_BYTES = 16 << 30
 """Region shared with the arbiter; only touched pages cost anything."""

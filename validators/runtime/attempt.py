@@ -9,10 +9,10 @@ from typing import Any
 from kb.validators import baselines, operators
 from kb.validators.operators.spec import Workload
 from kb.validators.runtime import evidence, peaks, report, sessions, statistics, telemetry
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.judge import Options, judge
 from kb.validators.runtime.pairing import Regime
 from kb.validators.runtime.report import Report
-from kb.validators.runtime.worker import JudgeError
 
 Say = Callable[[str], None]
 

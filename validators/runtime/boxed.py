@@ -45,7 +45,7 @@ def _ready(device: str, job: dict[str, Any]) -> "Machine":
 
 def _serve(order: dict[str, Any], source: bytes, machine: "Machine", answers: TextIO) -> dict[str, Any]:
     from kb.validators.runtime.attempt import attempt
-    from kb.validators.runtime.worker import JudgeError
+    from kb.validators.runtime.errors import JudgeError
 
     def say(what: str) -> None:
         _answer(answers, {"step": what})

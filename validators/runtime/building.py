@@ -13,8 +13,9 @@ import torch
 from kb.validators.operators.spec import Arguments, Operator, Workload, generator
 from kb.validators.runtime import replies
 from kb.validators.runtime.arena import Arena, Placed, aligned
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.reference import DTYPE_NAMES, storage
-from kb.validators.runtime.worker import JudgeError, Worker
+from kb.validators.runtime.worker import Worker
 
 HEAVY_BYTES, HEAVY_FLOPS = 32 << 20, 2_000_000_000
 """From here on a workload's values are computed on the device, and it is warmed up with one draw instead of two."""

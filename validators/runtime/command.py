@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from kb.validators.operators.names import NAMES
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.judge import Options, judge
 from kb.validators.runtime.report import ACCEPTED
 from kb.validators.runtime.sanitizer import TOOLS
-from kb.validators.runtime.worker import JudgeError
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -12,10 +12,11 @@ import torch
 from kb.validators.operators.spec import DTYPES, Operator
 from kb.validators.runtime import replies, report
 from kb.validators.runtime.arena import Arena, Placed, aligned
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.expectation import Expectation, Expected
 from kb.validators.runtime.plan import Case, Plan
 from kb.validators.runtime.report import CaseResult
-from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError
+from kb.validators.runtime.worker import Worker
 
 _FAILURES = 3
 """After so many failed calls the rest is not asked any more."""

@@ -14,9 +14,10 @@ import torch
 
 from kb.validators.operators.spec import DTYPES, Operator, Workload
 from kb.validators.runtime.compare import Comparison, compare_output, result_tensor
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.launching import Launch, Output
 from kb.validators.runtime.plan import Plan
-from kb.validators.runtime.worker import JudgeError, fork, toolchain_environment
+from kb.validators.runtime.starting import fork, toolchain_environment
 
 
 @dataclass(frozen=True)

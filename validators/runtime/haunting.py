@@ -7,10 +7,11 @@ from kb.validators.operators.spec import Operator
 from kb.validators.runtime import replies, tracing
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.conversation import Conversation
+from kb.validators.runtime.errors import WorkerEndedError
 from kb.validators.runtime.expectation import Expectation
 from kb.validators.runtime.plan import FRESH, Case, Plan
 from kb.validators.runtime.sandbox import Limits
-from kb.validators.runtime.worker import Worker, WorkerEndedError
+from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
 _LIMIT = 24

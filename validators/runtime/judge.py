@@ -34,11 +34,12 @@ from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.comm.judging import judge_comm
 from kb.validators.runtime.conversation import Conversation
 from kb.validators.runtime.driver import DriverError
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.expectation import Expectation, ReferenceWorker
 from kb.validators.runtime.haunting import replay
 from kb.validators.runtime.report import CaseResult, Report
 from kb.validators.runtime.verdicts import MILD, SOURCE_BYTES, Verdict, require
-from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError
+from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
 ARENA_BYTES = 512 << 20

@@ -14,12 +14,12 @@ from typing import Any
 
 from kb.validators.operators.spec import Operator, Workload
 from kb.validators.runtime.assessing import ArbiterProcess
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.layout import Layout, moving_bytes
 from kb.validators.runtime.scrutiny import Result, Scrutiny
 from kb.validators.runtime.sides import Batch, Clocked, FailedError, Side
 from kb.validators.runtime.supply import Drawn, Supply
 from kb.validators.runtime.telemetry import Telemetry
-from kb.validators.runtime.worker import JudgeError, WorkerEndedError
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 

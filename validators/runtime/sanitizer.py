@@ -16,10 +16,12 @@ from typing import Any
 from kb.validators.runtime import replies, report, wire
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.conversation import Conversation
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.launching import Launch, Process
 from kb.validators.runtime.plan import Case, Plan
 from kb.validators.runtime.sandbox import Limits
-from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError, boot_command
+from kb.validators.runtime.starting import boot_command
+from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
 TOOLS = ("memcheck", "racecheck", "initcheck")

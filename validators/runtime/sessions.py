@@ -15,6 +15,7 @@ from typing import Any
 
 from kb.validators.operators.spec import Operator, Workload
 from kb.validators.runtime import accelerator, assessing, building, peaks, report, statistics
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.floors import floor_of, operand_dtype
 from kb.validators.runtime.pairing import BASELINE, NotCapturableError, Regime, Session
 from kb.validators.runtime.shaping import Effort, Trial, try_out
@@ -22,7 +23,6 @@ from kb.validators.runtime.sides import FailedError, Side
 from kb.validators.runtime.supply import ShapesVaryError
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.verdicts import Verdict
-from kb.validators.runtime.worker import JudgeError, WorkerEndedError
 from kb.validators.runtime.workplace import Workplace
 
 REGIMES: Mapping[str, tuple[Regime, ...]] = {

@@ -24,10 +24,11 @@ from kb.validators.operators.spec import Operator, Workload
 from kb.validators.runtime import accelerator, building, processes, replies, sandbox
 from kb.validators.runtime.arena import Arena, aligned
 from kb.validators.runtime.clocks import DONE_AT, MARK_BYTES
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.layout import Layout
 from kb.validators.runtime.scrutiny import Result
 from kb.validators.runtime.verdicts import MILD, require
-from kb.validators.runtime.worker import JudgeError, Worker
+from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
 ARENA_BYTES = {"cpu": 1 << 30, "cuda": 2 << 30}

@@ -6,7 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 from kb.validators.runtime import report
-from kb.validators.runtime.worker import JudgeError, Worker
+from kb.validators.runtime.errors import JudgeError
+from kb.validators.runtime.worker import Worker
 
 SOURCE_BYTES = 1 << 20
 """Longest source that is looked at."""

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kb.validators.model import directory, judging
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.report import Report
-from kb.validators.runtime.worker import JudgeError
 from tests.validators.model import candidates
 
 ADAPTER = Path(directory.__file__).read_bytes()

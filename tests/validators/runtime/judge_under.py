@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from kb.validators.runtime import seccomp, syscalls
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.judge import Options, judge
-from kb.validators.runtime.worker import JudgeError
 
 NUMBERS = {
     "landlock_create_ruleset": syscalls.LANDLOCK_CREATE,

@@ -9,8 +9,8 @@ from kb.validators import operators
 from kb.validators.operators.spec import DTYPES, Workload
 from kb.validators.runtime import plan
 from kb.validators.runtime.assessing import ArbiterProcess, DeviceExpectation
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.expectation import Expectation, Expected, ReferenceWorker
-from kb.validators.runtime.worker import JudgeError
 from kb.validators.runtime.workplace import Workplace
 
 SMALL, LARGE = (

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kb.validators.runtime import plan, processes, workplace
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.judge import Options, judge
-from kb.validators.runtime.worker import JudgeError
 
 ROOT = Path(__file__).parents[3]
 SCRIPT = Path(__file__).with_name("judge_under.py")

@@ -13,8 +13,10 @@ import pytest
 
 from kb.validators.runtime import processes
 from kb.validators.runtime.arena import Arena
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.sandbox import Limits
-from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError, prepare
+from kb.validators.runtime.starting import prepare
+from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
 pytestmark = [

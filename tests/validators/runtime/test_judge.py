@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from kb.validators.runtime import report
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.judge import Options, judge
 from kb.validators.runtime.report import Report
-from kb.validators.runtime.worker import JudgeError
 
 HONEST = """
 import torch

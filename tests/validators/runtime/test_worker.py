@@ -13,8 +13,9 @@ import pytest
 
 from kb.validators.runtime import processes
 from kb.validators.runtime.arena import Arena
+from kb.validators.runtime.errors import WorkerEndedError
 from kb.validators.runtime.sandbox import Limits
-from kb.validators.runtime.worker import Worker, WorkerEndedError
+from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
 PROBE = Path(__file__).with_name("probe.py").read_bytes()

@@ -13,7 +13,7 @@ from kb.validators.runtime.allocation.bench import (
 )
 from kb.validators.runtime.allocation.ledger import Ledger
 from kb.validators.runtime.allocation.stores import MESSAGE_BYTES, UNIT, ArenaStore, Contents, Store, WorkerStore
-from kb.validators.runtime.worker import JudgeError
+from kb.validators.runtime.errors import JudgeError
 
 AMPLE, GRANULE = 8, 32 << 20
 """Memory that a strategy is given, as a multiple of the lower bound and so many bytes more: whoever runs out of it

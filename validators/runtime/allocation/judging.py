@@ -25,11 +25,12 @@ from kb.validators.runtime.allocation.stores import MESSAGE_BYTES, ArenaStore, C
 from kb.validators.runtime.allocation.summing import summary
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.driver import DriverError
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.plan import Case, Plan
 from kb.validators.runtime.report import CaseResult, Report
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.verdicts import SOURCE_BYTES, Verdict
-from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError
+from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
 ARENA_BYTES = 12 << 30

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kb.validators.runtime import processes
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.telemetry import Telemetry
-from kb.validators.runtime.worker import JudgeError, Worker
+from kb.validators.runtime.worker import Worker
 
 _PAGE = 1 << 10
 _PERIOD_S = 0.005

@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kb.validators.runtime import sandbox, verdicts, worker
+from kb.validators.runtime import sandbox, starting, verdicts
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.comm import meeting
 from kb.validators.runtime.comm.exchange import Traffic
 from kb.validators.runtime.comm.switch import Switch
 from kb.validators.runtime.comm.warden import Warden
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.launching import Launch, Process
-from kb.validators.runtime.worker import JudgeError, Worker, WorkerEndedError
+from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
 ARENA_BYTES = 256 << 20
@@ -114,7 +115,7 @@ class Crew:
         more = (self._windows[rank].descriptor, link.fileno(), *([self._warden.network] if self._warden else []))
 
         def spawn(launch: Launch) -> Process:
-            start = worker.fork if own == "cpu" else worker.boot
+            start = starting.fork if own == "cpu" else starting.boot
             return start(_MODULE, launch=replace(launch, handles=(*launch.handles, *more)))
 
         order = {"rank": rank, "world_size": self.world_size, "transport": self.transport}

@@ -23,9 +23,9 @@ from kb.validators.runtime.comm.crew import Crew
 from kb.validators.runtime.comm.rounds import Rounds
 from kb.validators.runtime.comm.trials import Trials
 from kb.validators.runtime.driver import DriverError
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.report import CaseResult, Report
 from kb.validators.runtime.verdicts import SOURCE_BYTES, Verdict
-from kb.validators.runtime.worker import JudgeError, WorkerEndedError
 from kb.validators.runtime.workplace import Workplace
 
 _BARE = 0.5

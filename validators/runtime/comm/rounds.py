@@ -18,9 +18,9 @@ from kb.validators.runtime.comm.exchange import Traffic
 from kb.validators.runtime.comm.frames import KINDS
 from kb.validators.runtime.comm.trials import Trial, Trials
 from kb.validators.runtime.conversation import Asked, Conversation, Reject
+from kb.validators.runtime.errors import WorkerEndedError
 from kb.validators.runtime.plan import Case, Plan
 from kb.validators.runtime.report import CaseResult
-from kb.validators.runtime.worker import WorkerEndedError
 
 _FAILURES = 3
 """After so many failed rounds the rest is not asked any more."""

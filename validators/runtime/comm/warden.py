@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kb.validators.runtime import seccomp, wire
-from kb.validators.runtime.worker import JudgeError, boot_command
+from kb.validators.runtime.errors import JudgeError
+from kb.validators.runtime.starting import boot_command
 
 _NEWNET = 0x40000000
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1

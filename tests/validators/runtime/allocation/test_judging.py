@@ -10,9 +10,9 @@ from kb.validators import operators
 from kb.validators.operators.spec import Workload
 from kb.validators.runtime.allocation import baselines, drawing
 from kb.validators.runtime.allocation.summing import summary
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.judge import Options, judge
 from kb.validators.runtime.report import REASONS, Report
-from kb.validators.runtime.worker import JudgeError
 
 FIRST_FIT = """
 class Allocator:
@@ -34,7 +34,7 @@ class Allocator:
         %s
 """
 RIGHT = FIRST_FIT % ("raise MemoryError(size)", "del self.used[offset]")
-SMALL = Workload({"blocks": 20}, "uint8", "nested")
+SMALL = Workload({"blocks": 100}, "uint8", "nested")
 OPTIONS = Options(call_limit_s=10, workloads=[SMALL])
 
 
@@ -63,7 +63,7 @@ def test_a_right_strategy_is_accepted_and_its_figures_follow_from_its_traces() -
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
-        (FIRST_FIT % ("return 0", "del self.used[offset]"), "overlapping_blocks"),
+        (FIRST_FIT % ("return 0", "self.used.pop(offset, None)"), "overlapping_blocks out_of_arena"),
         (FIRST_FIT % ("raise RuntimeError('full')", "del self.used[offset]"), "bad_out_of_memory"),
         (FIRST_FIT % ("self.used.clear(); raise MemoryError", "self.used.pop(offset, None)"), "overlapping_blocks"),
         (FIRST_FIT % ("self.capacity = 0; raise MemoryError", "del self.used[offset]"), "bad_out_of_memory"),
@@ -85,7 +85,7 @@ def test_a_right_strategy_is_accepted_and_its_figures_follow_from_its_traces() -
 def test_a_failure_is_a_verdict_with_its_reason(source: str, reason: str) -> None:
     found = judged(source, options=replace(OPTIONS, call_limit_s=3))
     assert found.verdict == "rejected"
-    assert reason in found.reasons, found.details
+    assert set(reason.split()) & set(found.reasons), found.details
     assert set(found.reasons) <= set(REASONS)
 
 

@@ -12,8 +12,8 @@ from kb.validators import operators
 from kb.validators.runtime import processes
 from kb.validators.runtime.comm.crew import Crew
 from kb.validators.runtime.comm.judging import judge_comm
+from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.report import ACCEPTED, REJECTED, Report
-from kb.validators.runtime.worker import JudgeError
 from kb.validators.runtime.workplace import Workplace
 
 pytestmark = pytest.mark.timeout(120)
