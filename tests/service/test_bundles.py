@@ -152,10 +152,6 @@ def test_an_edit_of_any_field_is_refused_and_nothing_is_filed(here: Ran, tmp_pat
     assert not list(here.root.entries.rglob("records"))
 
 
-def later(days: float) -> str:
-    return (datetime.now(UTC) + timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 @pytest.mark.parametrize(
     ("place", "value", "said"),
     [
@@ -173,8 +169,8 @@ def later(days: float) -> str:
         (("cases", 0, "verdict"), "wrong_values", "its cases give rejected"),
         (("decision", "verdict"), "rejected", "its cases give accepted"),
         (("cases",), [], "its cases give rejected"),
-        (("created_utc",), later(3), "yet to come"),
-        (("created_utc",), later(-3), "before its bundle"),
+        (("created_utc",), timedelta(days=3), "yet to come"),
+        (("created_utc",), timedelta(days=-3), "before its bundle"),
         (("device", "name"), "NVIDIA B200", "a cpu is not called"),
         (("device",), {"name": "NVIDIA B200", "arch": "sm_100"}, "its kind of device is not the one"),
         (("device", "secret"), 1, "is no record"),
@@ -193,6 +189,8 @@ def test_evidence_that_does_not_hold_together_is_refused_even_under_a_right_seal
 ) -> None:
     document = json.loads(here.evidence.read_bytes())
     item = document["evidence"][0]
+    if isinstance(value, timedelta):
+        value = (datetime.now(UTC) + value).strftime("%Y-%m-%dT%H:%M:%SZ")
     at(item, place[:-1])[place[-1]] = value
     file = bundled.resealed(here.evidence, tmp_path / "forged.json", key_of(here), document)
     with pytest.raises(EvidenceRefusedError, match=said):
