@@ -53,6 +53,8 @@ def main() -> None:
     if network is None:
         meet()
     breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
+    # Once more after the last fork: two threads of a candidate that first need torch's pool at once would break it.
+    torch.set_num_threads(1)
     device = devices.open_device(order["device"], memory)
     sockets = meeting.own_sockets()
     for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
