@@ -22,6 +22,19 @@ from kb.validators.runtime.sides import Batch, FailedError, Side
 from kb.validators.runtime.supply import Supply
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.workplace import Workplace
+from tests.validators.runtime.timed import (
+    AHEAD,
+    FORGER,
+    HELD_BACK,
+    HONEST,
+    LATE,
+    LAZY,
+    MEMO,
+    PACKED,
+    SKIPPER,
+    SLEEPY,
+    SPINNER,
+)
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -35,18 +48,6 @@ PEAKS = {
     "copy_gbps": 7.0, "read_gbps": 7.0, "l2_gbps": 20.0, "matmul_tflops": {"float32": 0.05}, "launch_us": 4.0,
     "node_us": None, "l2_bytes": 1 << 16,
 }  # fmt: skip
-
-HONEST = """
-import torch
-
-def run(x, weight, eps=1e-6):
-    return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)
-"""
-
-SLEEPY = HONEST.replace("import torch", "import time\nimport torch\n\nsleep = time.sleep").replace(
-    "    return", "    sleep(0.02)\n    return"
-)
-"""Honest work that takes at least 20 ms."""
 
 
 Run = Callable[..., Session]
@@ -146,21 +147,6 @@ def test_a_patched_clock_changes_no_time(clock: str, run: Run) -> None:
     assert session.sides["candidate"].changed() == [f"patched:{clock}"]
 
 
-FORGER = (
-    SLEEPY
-    + """
-import gc
-
-def forge():
-    for one in gc.get_objects():
-        if type(one).__name__ == "HostBackend":
-            type(one).elapsed_us = lambda self: 1.0
-
-forge()
-"""
-)
-
-
 def test_a_forged_clock_of_the_worker_disagrees_with_the_judges(run: Run) -> None:
     found = timing_of(run(FORGER).run())
     assert found["candidate_us"]["min"] >= 20_000
@@ -179,56 +165,8 @@ def test_zeros_after_a_plausible_sleep_are_wrong(run: Run) -> None:
     assert refused(run(source))[0] == "wrong_values"
 
 
-LATE = """
-import threading
-import time
-import torch
-
-def work(x, weight, eps, y):
-    time.sleep(0.2)
-    y.copy_(torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps))
-
-def run(x, weight, eps=1e-6):
-    y = torch.empty_like(x)
-    threading.Thread(target=work, args=(x, weight, eps, y), daemon=True).start()
-    return y
-"""
-
-
 def test_results_that_a_thread_writes_later_are_wrong(run: Run) -> None:
     assert refused(run(LATE))[0] == "wrong_values"
-
-
-HELD_BACK = (
-    LATE
-    + """
-import gc
-
-waiting = []
-
-def work(x, weight, eps, y):
-    time.sleep(0.2)
-    y.copy_(torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps))
-    waiting.pop()
-
-def wait(original):
-    def handed(session, message):
-        while waiting:
-            time.sleep(0.001)
-        return original(session, message)
-    return handed
-
-def run(x, weight, eps=1e-6):
-    y = torch.empty_like(x)
-    waiting.append(0)
-    threading.Thread(target=work, args=(x, weight, eps, y), daemon=True).start()
-    return y
-
-for one in gc.get_objects():
-    if isinstance(one, dict) and "outputs_of" in one and "batch" in one:
-        one["outputs_of"] = wait(one["outputs_of"])
-"""
-)
 
 
 def test_results_that_are_held_back_until_a_thread_has_written_them_cost_that_time(run: Run) -> None:
@@ -238,39 +176,8 @@ def test_results_that_are_held_back_until_a_thread_has_written_them_cost_that_ti
     assert found["candidate_us"]["median"] >= 150_000 / SHAPE.slots
 
 
-LAZY = """
-import torch
-
-inputs = {}
-
-class Later(torch.Tensor):
-    def contiguous(self):
-        x, weight = inputs[self.data_ptr()]
-        return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, 1e-6)
-
-def run(x, weight, eps=1e-6):
-    y = torch.empty_like(x)
-    inputs[y.data_ptr()] = (x, weight)
-    return y.as_subclass(Later)
-"""
-
-
 def test_a_tensor_that_computes_when_it_is_read_is_no_result(run: Run) -> None:
     assert refused(run(LAZY))[0] == "lazy_result"
-
-
-SKIPPER = """
-import torch
-
-seen, ready = {}, {}
-
-def run(x, weight, eps=1e-6):
-    seen[id(x)] = (x, weight)
-    if id(x) not in ready:
-        for key, (a, w) in seen.items():
-            ready[key] = torch.nn.functional.rms_norm(a, (a.shape[-1],), w, eps)
-    return ready.pop(id(x))
-"""
 
 
 def test_computing_a_whole_batch_at_its_first_call_is_wrong_where_contents_were_replaced(run: Run) -> None:
@@ -286,19 +193,6 @@ def test_looking_at_some_elements_does_not_show_which_contents_were_replaced(run
     assert refused(run(source, Shape(6, 3, 2, 0, 5, 1)))[0] == "wrong_values"
 
 
-MEMO = """
-import torch
-
-known = {}
-
-def run(x, weight, eps=1e-6):
-    key = KEY
-    if key not in known:
-        known[key] = torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)
-    return known[key].clone()
-"""
-
-
 @pytest.mark.parametrize("key", ["x.data_ptr()", "(id(x), x._version)"])
 def test_results_remembered_by_address_or_identity_are_wrong(key: str, run: Run) -> None:
     assert refused(run(MEMO.replace("KEY", key), Shape(6, 3, 2, 0, 4, 1)))[0] == "wrong_values"
@@ -309,55 +203,9 @@ def test_results_remembered_by_all_contents_never_come_back(run: Run) -> None:
     run(source.replace("    if key", "    assert key not in known\n    if key")).run()
 
 
-AHEAD = """
-import threading
-import time
-import torch
-
-sleep = time.sleep
-jobs, done = {}, {}
-
-def rms(x, weight):
-    sleep(0.01)
-    return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, 1e-6)
-
-def ahead():
-    while True:
-        for x, weight in list(jobs.values()):
-            key = bytes(x.numpy())
-            if key not in done:
-                done[key] = rms(x, weight)
-        sleep(0.0001)
-
-threading.Thread(target=ahead, daemon=True).start()
-
-def run(x, weight, eps=1e-6):
-    jobs[id(x)] = (x, weight)
-    key = bytes(x.numpy())
-    while key not in done:
-        sleep(0.0001)
-    return done[key]
-"""
-
-
 def test_a_thread_between_batches_finds_nothing_to_work_ahead_on(run: Run) -> None:
     found = timing_of(run(AHEAD).run())
     assert found["candidate_us"]["min"] >= 9_000
-
-
-SPINNER = (
-    HONEST
-    + """
-import threading
-
-def spin():
-    while True:
-        pass
-
-threading.Thread(target=spin, daemon=True).start()
-torch.set_num_threads(1)
-"""
-)
 
 
 def test_threads_of_the_candidate_stand_still_while_the_baseline_runs(run: Run, baseline: Side) -> None:
@@ -370,22 +218,6 @@ def test_threads_of_the_candidate_stand_still_while_the_baseline_runs(run: Run, 
         baseline.time(contents, session._batch, picks=(0,))
     baseline.rest()
     assert candidate.worker.cpu_seconds() - before <= 0.02
-
-
-PACKED = """
-import torch
-from concurrent.futures import ThreadPoolExecutor
-
-pool = ThreadPoolExecutor(2)
-packed = {}
-
-def run(x, weight, eps=1e-6):
-    if weight.data_ptr() not in packed:
-        packed[weight.data_ptr()] = weight.double()
-    wide = pool.submit(x.double).result()
-    scale = torch.rsqrt(wide.square().mean(-1, keepdim=True) + eps)
-    return (wide * scale * packed[weight.data_ptr()]).to(x.dtype)
-"""
 
 
 def test_weights_packed_once_and_an_idle_pool_of_threads_are_honest(run: Run) -> None:
