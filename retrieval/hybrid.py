@@ -40,7 +40,7 @@ def search_hybrid(
         scope: The hard filters, from :func:`kb.retrieval.filters.make`.
         limit: Most hits to return, 1 to 1,000.
         dense: Embeds the query and finds the nearest entries.
-        weight: Share of meaning in the score of the text, 0 to 1.
+        weight: Share of meaning in the score of the text, 0 to 1; at 0 it counts only where words find nothing.
 
     Returns:
         Hits, best first (by score, then id), or the reason why there are none.
@@ -67,8 +67,8 @@ class _Blend(retriever.Blend):
     """rowid to cosine of what words did not find."""
 
     def scores(self, found: Mapping[int, float], scope: Scope) -> dict[int, float]:
-        """Join the scores of words with those of meaning in the same scope."""
-        if self.weight == 0.0:
+        """Join the scores of words with those of meaning in the same scope; without a weight, fill in for missing ones."""
+        if self.weight == 0.0 and found:
             return dict(found)
         if self.vector is None:
             self.vector = self.dense.embedder.embed_query(self.query)
@@ -76,7 +76,7 @@ class _Blend(retriever.Blend):
         nearest = self.dense.index.search(self.vector, limit=CANDIDATES, ids=self._selected(scope))
         meaning = self._rows({one: cosine for one, cosine in nearest if cosine >= FLOOR}, scope)
         self.near.update((rowid, cosine) for rowid, cosine in meaning.items() if rowid not in found)
-        return fuse.convex(found, meaning, weight=self.weight)
+        return fuse.convex(found, meaning, weight=self.weight) if found else fuse.normalised(meaning)
 
     def why(self, rowid: int) -> str | None:
         """Say that an entry was found by meaning, if words did not find it."""

@@ -91,6 +91,14 @@ def test_without_weight_it_is_the_bare_tier(connection: sqlite3.Connection, dens
         assert mixed.hits == bare.hits
 
 
+def test_without_weight_meaning_answers_where_words_find_nothing(connection: sqlite3.Connection, dense: Dense) -> None:
+    query = "speeding up large language model token output"
+    assert not retriever.search(connection, query, scope=filters.make(connection), limit=10).hits
+    answer = ask(connection, dense, query, weight=0.0)
+    assert answer.hits
+    assert all(any(reason.startswith("near in meaning") for reason in hit.why) for hit in answer.hits)
+
+
 def test_the_same_query_has_the_same_answer(connection: sqlite3.Connection, dense: Dense) -> None:
     first, second = (ask(connection, dense, "fp4 experts on hopper", device="H100") for _ in range(2))
     assert first.hits == second.hits

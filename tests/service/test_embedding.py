@@ -167,6 +167,7 @@ def test_a_command_searches_by_meaning_without_chroma_torch_or_the_slow_command_
 def test_a_resident_search_uses_chroma_and_sees_a_new_entry_at_its_next_query(
     filled: Root, write_entry: WriteEntry, caplog: pytest.LogCaptureFixture
 ) -> None:
+    settings("dense_weight = 0.2\n")
     search = embedding.ResidentSearch(filled)
     with closing(search):
         assert isinstance(search.index, ChromaFolder)
