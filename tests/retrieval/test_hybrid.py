@@ -92,7 +92,7 @@ def test_without_weight_it_is_the_bare_tier(connection: sqlite3.Connection, dens
 
 
 def test_without_weight_meaning_answers_where_words_find_nothing(connection: sqlite3.Connection, dense: Dense) -> None:
-    query = "speeding up large language model token output"
+    query = "deep learning"
     assert not retriever.search(connection, query, scope=filters.make(connection), limit=10).hits
     answer = ask(connection, dense, query, weight=0.0)
     assert answer.hits
