@@ -15,7 +15,7 @@ DATA = REPOSITORY / "tests" / "data"
 FILE = DATA / "graded.jsonl"
 TUNING = DATA / "tuning.jsonl"
 
-FLOOR = 0.82
+FLOOR = 0.87
 """nDCG@10 of the test half among the made-up entries, a little below what was measured."""
 
 TUNED_FLOOR = 0.90
