@@ -14,8 +14,8 @@ Key = TypeVar("Key", bound=int | str)
 DEFAULT_WEIGHT = 0.0
 """Share of meaning in the sum; the setting ``dense_weight`` overrides it.
 
-No share from 0.05 to 0.3 was measured to gain: every interval of the difference holds zero (docs/search.md). At 0, meaning
-answers only where words find nothing.
+No share from 0.05 to 0.3 was measured to gain: every interval of the difference holds zero (docs/search.md). At 0,
+meaning answers only where words find nothing.
 """
 
 

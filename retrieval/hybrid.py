@@ -67,7 +67,7 @@ class _Blend(retriever.Blend):
     """rowid to cosine of what words did not find."""
 
     def scores(self, found: Mapping[int, float], scope: Scope) -> dict[int, float]:
-        """Join the scores of words with those of meaning in the same scope; without a weight, fill in for missing ones."""
+        """Join the scores of words and of meaning in the same scope; without a weight, fill in for missing ones."""
         if self.weight == 0.0 and found:
             return dict(found)
         if self.vector is None:
