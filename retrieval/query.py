@@ -192,7 +192,8 @@ def _spelling(
         return ()
     found = []
     for word in unknown:
-        near = sorted(other for other in _beginning(connection, word[0]) if words.is_near(word, other))
+        known = _beginning(connection, word[0])
+        near = [] if word in known else sorted(other for other in known if words.is_near(word, other))
         if len(near) == 1:
             found.append((word, near[0]))
     return tuple(found)

@@ -67,5 +67,10 @@ def test_a_word_that_entries_have_is_not_misspelt(connection: sqlite3.Connection
     assert understand(connection, "prose about shifts").spelling == ()
 
 
+def test_a_word_of_the_lexicon_is_no_misspelling_of_its_plural(connection: sqlite3.Connection) -> None:
+    # Both "wrong output" and "outputs wrong" are terms, and no entry here has either word.
+    assert understand(connection, "output").spelling == ()
+
+
 def test_a_pasted_log_is_cut(connection: sqlite3.Connection) -> None:
     assert len(understand(connection, "word " + " ".join(f"w{n}" for n in range(10_000))).terms) <= 64
