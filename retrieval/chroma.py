@@ -10,6 +10,7 @@ import json
 import logging
 import shutil
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -56,7 +57,7 @@ class Changes:
     rebuilt: bool
 
 
-class _Index:
+class _Index(ABC):
     """What both forms share: an index that follows the vectors and falls back on them."""
 
     def __init__(self, source: Callable[[], Vectors]) -> None:
@@ -97,23 +98,23 @@ class _Index:
                     self._distrust()
         return vectors.search(vector, limit=limit, ids=ids)
 
+    @abstractmethod
     def close(self) -> None:
         """Let go of files and connections."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _ask(
         self, vectors: Vectors, vector: "Matrix", limit: int, ids: Sequence[str] | None
     ) -> list[tuple[str, float]] | None:
         """Return an answer, or None if the index is not that of these vectors."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _follow(self, vectors: Vectors) -> None:
         """Bring the index up to date if that is quick."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _distrust(self) -> None:
         """Make the next use look at everything again."""
-        raise NotImplementedError
 
 
 class ChromaFolder(_Index):

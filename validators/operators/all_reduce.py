@@ -1,6 +1,5 @@
 """All-reduce: every rank gets the sum of what all ranks have."""
 
-from functools import partial
 from typing import cast
 
 import torch
@@ -66,21 +65,6 @@ def cost(axes: Axes, dtype: str) -> Cost:
     return Cost(flops=elements, essential_bytes=2 * elements * itemsize(dtype))
 
 
-def _draw(law: str, axes: Axes, dtype: str, generator: torch.Generator) -> list[torch.Tensor]:
-    shapes = [(axes["num_tokens"], axes["hidden_size"])] * axes["world_size"]
-    return ranks.draw(law, shapes, dtype, generator)
-
-
-def _law(law: str, axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """Draw one tensor a rank by a law of ``ranks.DRAWS``."""
-    return tuple((one,) for one in _draw(law, axes, dtype, generator))
-
-
-def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """As ``normal``, but the rows are slices of wider ones."""
-    return tuple((one,) for one in ranks.strided(_draw("normal", axes, dtype, generator)))
-
-
 SPEC = Operator(
     name="all_reduce",
     summary="y = sum of x over the ranks, on every rank",
@@ -93,7 +77,7 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=C_ACC, c_out=2),
     cost=cost,
-    laws={**{law: partial(_law, law) for law in ranks.DRAWS}, "strided": strided},
+    laws=ranks.SUMMANDS,
     exact_laws=("integers",),
     workloads=(
         *ranks.workloads(

@@ -7,10 +7,11 @@ all-to-all) is no scheme, so no law here gives two ranks the same.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
-from kb.validators.operators.spec import DTYPES, Axes, Workload
+from kb.validators.operators.spec import DTYPES, Arguments, Axes, Law, Workload
 from kb.validators.operators.spec import generator as seeded
 
 
@@ -156,6 +157,21 @@ def strided(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         wide[..., 8 : 8 + one.shape[-1]] = one
         made.append(wide[..., 8 : 8 + one.shape[-1]])
     return made
+
+
+def _summands(law: str, axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    shapes = [(axes["num_tokens"], axes["hidden_size"])] * axes["world_size"]
+    return tuple((one,) for one in draw(law, shapes, dtype, generator))
+
+
+def _strided_summands(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
+    """As ``normal``, but the rows are slices of wider ones."""
+    shapes = [(axes["num_tokens"], axes["hidden_size"])] * axes["world_size"]
+    return tuple((one,) for one in strided(draw("normal", shapes, dtype, generator)))
+
+
+SUMMANDS: Mapping[str, Law] = {**{law: partial(_summands, law) for law in DRAWS}, "strided": _strided_summands}
+"""Laws of collectives that sum one tensor [num_tokens, hidden_size] of every rank."""
 
 
 def workloads(

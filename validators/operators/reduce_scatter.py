@@ -1,6 +1,5 @@
 """Reduce-scatter: every rank gets its own rows of the sum over the ranks."""
 
-from functools import partial
 from typing import cast
 
 import torch
@@ -72,21 +71,6 @@ def cost(axes: Axes, dtype: str) -> Cost:
     return Cost(axes["world_size"] * elements, (axes["world_size"] + 1) * elements * itemsize(dtype))
 
 
-def _draw(law: str, axes: Axes, dtype: str, generator: torch.Generator) -> list[torch.Tensor]:
-    shapes = [(axes["num_tokens"], axes["hidden_size"])] * axes["world_size"]
-    return ranks.draw(law, shapes, dtype, generator)
-
-
-def _law(law: str, axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """Draw one tensor a rank by a law of ``ranks.DRAWS``."""
-    return tuple((one,) for one in _draw(law, axes, dtype, generator))
-
-
-def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """As ``normal``, but the rows are slices of wider ones."""
-    return tuple((one,) for one in ranks.strided(_draw("normal", axes, dtype, generator)))
-
-
 SPEC = Operator(
     name="reduce_scatter",
     summary="y = this rank's rows of the sum of x over the ranks; rows are cut as torch.tensor_split cuts",
@@ -99,7 +83,7 @@ SPEC = Operator(
     condition=condition,
     error=ErrorModel(accumulate="float32", c_acc=C_ACC, c_out=2),
     cost=cost,
-    laws={**{law: partial(_law, law) for law in ranks.DRAWS}, "strided": strided},
+    laws=ranks.SUMMANDS,
     exact_laws=("integers",),
     workloads=(
         *ranks.workloads(
