@@ -1,5 +1,6 @@
 """The model oracle on small models with random weights."""
 
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,14 @@ def test_a_model_with_a_fault_diverges_even_from_a_budget_of_eight_bits(
 def test_an_answer_to_another_text_diverges(original: Path) -> None:
     found = judged(original, candidates.CACHED)
     assert "diverges_from_original" in found.reasons
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_texts_never_come_in_the_order_of_their_lengths(seed: int) -> None:
+    lengths = [1, 17, 48]
+    asked = [lengths[which] for which in judging._order(lengths, random.Random(seed))]  # noqa: S311 - repeatable
+    assert sorted(asked) == lengths
+    assert asked not in ([1, 17, 48], [48, 17, 1])
 
 
 def test_right_distributions_do_not_excuse_tokens_from_elsewhere(original: Path) -> None:

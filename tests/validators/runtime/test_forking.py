@@ -28,6 +28,16 @@ REPORTS = b"""
 import ctypes, gc, json, os, random, sys, tempfile, threading, types
 import numpy, torch
 
+def importable():
+    known = set(sys.modules)
+    try:
+        import kb.validators.operators
+    except Exception as error:
+        return type(error).__name__
+    finally:
+        for one in set(sys.modules) - known:
+            del sys.modules[one]
+
 def run():
     modules = [one.__name__ for one in gc.get_objects() if isinstance(one, types.ModuleType)]
     functions = [one.__module__ or "" for one in gc.get_objects() if isinstance(one, types.FunctionType)]
@@ -39,7 +49,8 @@ def run():
         "seen": (ctypes.c_char_p.in_dll(ctypes.CDLL(None), "environ") or True) and os.getenv("HOME"),
         "fresh": int(empty.bincount().argmax()), "argv": sys.argv[0], "folder": os.getcwd(),
         "threads": len(os.listdir("/proc/self/task")), "leader": os.getsid(0) == os.getpid() or os.getsid(0) == 0,
-        "dice": [random.random(), float(numpy.random.rand())], "path": [one for one in sys.path if "kb" in one],
+        "dice": [random.random(), float(numpy.random.rand())], "importable": importable(),
+        "path": [one for one in sys.path if "kb" in one and os.path.isabs(one)],
         "handlers": [str(__import__("signal").getsignal(17)), __import__("signal").set_wakeup_fd(-1)],
     }))
 """
@@ -90,6 +101,7 @@ def test_a_forked_worker_has_nothing_that_a_fresh_one_would_not_have(place: Work
         assert not [name for name in first["names"] if name.endswith(("reference", "judge", "expectation", "contents"))]
         assert first["known"] == []
         assert first["path"] == []
+        assert first["importable"] in {"ModuleNotFoundError", "PermissionError"}, "also beside an editable install"
         for found, worker in ((first, one), (second, other)):
             assert found["home"] == found["temporary"] == found["seen"] == str(worker.cache)
             assert found["folder"] == str(worker.folder)

@@ -139,8 +139,9 @@ def test_when_a_rank_fails_the_others_are_told_and_blamed_for_nothing() -> None:
             return added(exchange(x, group))
         """,
         some=slice(3, 4),
+        limit_s=60,
     )
-    assert time.monotonic() - began < 8, "nobody waits for the limit"
+    assert time.monotonic() - began < 40, "nobody waits for the limit"
     assert found.reasons == ("crashed",)
     assert len(found.details) == 1
     assert "KeyError" in found.details[0]
@@ -154,8 +155,9 @@ def test_ranks_that_wait_for_one_another_are_found_before_the_limit() -> None:
             dist.recv(x.clone(), group=group, group_src=(dist.get_rank(group) + 1) % dist.get_world_size(group))
         """,
         some=slice(3, 4),
+        limit_s=60,
     )
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 40
     assert found.reasons == ("timed_out",)
     assert "waited for one another" in found.details[0]
 
