@@ -1,14 +1,19 @@
-"""``kb eval``: how good searches are, measured with graded queries."""
+"""``kb eval``: how good searches are, measured with graded queries, and the commands below it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from kb.cli.output import Json, RootOption, progress, say, table, write_json
 
 if TYPE_CHECKING:
     from kb.service.evaluating import Measured
+
+MODULES: tuple[ModuleType, ...] = ()
+"""Commands below ``kb eval``; each has ``register(group)``."""
 
 _COLUMNS = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_5": "recall@5", "hit_at_1": "hit@1"}
 
@@ -57,6 +62,20 @@ def _difference(one: "Measured", other: "Measured") -> list[str]:
     ]
 
 
+class _QueriesUnlessNamed(TyperGroup):
+    """Runs ``queries`` where the first argument names no command, so that ``kb eval FILE`` needs no other word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own parser has no public name
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["queries", *args]
+        parsed: list[str] = super().parse_args(ctx, args)
+        return parsed
+
+
 def register(app: typer.Typer) -> None:
-    """Add the command to an application."""
-    app.command("eval")(evaluate)
+    """Add the commands to an application."""
+    group = typer.Typer(cls=_QueriesUnlessNamed, no_args_is_help=True, help="Measure searches and predictions.")
+    group.command("queries")(evaluate)
+    for module in MODULES:
+        module.register(group)
+    app.add_typer(group, name="eval")
