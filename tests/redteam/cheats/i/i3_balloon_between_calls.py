@@ -2,7 +2,7 @@
 
 row: I3
 operator: rmsnorm
-reason: memory_limit
+reason: memory_limit, busy_after_return
 """
 
 # mypy: ignore-errors
