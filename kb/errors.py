@@ -111,3 +111,9 @@ class LicenseError(ImporterError):
     """The licence of a source forbids what was asked."""
 
     exit_code = 12
+
+
+class SourceFormatError(ImporterError):
+    """A file of a source is not what its format says, or is hostile."""
+
+    exit_code = 4
