@@ -15,13 +15,15 @@ A family such as H100 is as able as its weakest member.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from kb import hardware
 from kb.hardware import Device, DeviceScope
 from kb.models.facts import EntryFacts, Limit, Transfer
 from kb.models.vocabulary import TRANSFER
+from kb.values import Frozen
 
-__all__ = ["Transfer", "assess", "facts_of"]
+__all__ = ["Asked", "Transfer", "assess", "facts_of", "unchecked_limits"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -46,24 +48,48 @@ _MATRIX_UNIT = {
 _FNUZ = {"float8_e4m3fn": "float8_e4m3fnuz", "float8_e5m2": "float8_e5m2fnuz"}
 
 
-def assess(facts: EntryFacts, scope: DeviceScope, *, axes: Mapping[str, int] | None = None) -> Transfer:
+class Asked(Frozen):
+    """What is asked of an entry beside the device: one operator row of a target. What is not said is not checked."""
+
+    axes: Mapping[str, int] = MappingProxyType({})
+    """Sizes of one call; limits are evaluated at those that are given."""
+    dtypes: tuple[str, ...] = ()
+    """Of the row; an entry has to take one of them."""
+    device_count: int | None = None
+    """Devices that work together."""
+    toolchain: Mapping[str, str] = MappingProxyType({})
+    """Package to version, as installed where it is to run."""
+
+
+def assess(
+    facts: EntryFacts, scope: DeviceScope, *, axes: Mapping[str, int] | None = None, asked: Asked | None = None
+) -> Transfer:
     """Say how an entry reaches a device.
 
     Args:
         facts: What the entry requires and where it was measured.
         scope: The asked device, or the members of a family.
         axes: The asked sizes; limits are evaluated at those that are given.
+        asked: Sizes and more; instead of ``axes``.
 
     Returns:
         The worst class over the members, with its reasons.
     """
-    verdicts = [_assess_member(facts, member, axes or {}) for member in scope.members]
+    wanted = asked or Asked(axes or {})
+    verdicts = [_assess_member(facts, member, wanted) for member in scope.members]
     return max(verdicts, key=lambda verdict: TRANSFER.index(verdict.kind))
 
 
-def _assess_member(facts: EntryFacts, device: Device, axes: Mapping[str, int]) -> Transfer:
+def unchecked_limits(facts: EntryFacts, axes: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the axes that the entry limits and that nobody stated, sorted: its limits are not proven to hold."""
+    return tuple(sorted(axis for axis in facts.limits if axis not in axes))
+
+
+def _assess_member(facts: EntryFacts, device: Device, asked: Asked) -> Transfer:
     if facts.kind in ("target", "campaign"):
         return _documents(facts, device)
+    if facts.devices is not None and asked.device_count is not None and facts.devices > asked.device_count:
+        return Transfer("none", (f"needs {facts.devices} devices; the target has {asked.device_count}",))
     if facts.kind in _CODE_KINDS and device.arch in facts.cannot_run_on:
         return Transfer("port", (f"it cannot run on {device.name}: {facts.cannot_run_on[device.arch]}",))
     interpreted = device.arch == "cpu" and facts.language in _INTERPRETED and facts.kind in _CODE_KINDS
@@ -73,14 +99,56 @@ def _assess_member(facts: EntryFacts, device: Device, axes: Mapping[str, int]) -
         return _lacking(missing, device)
     if facts.outcome == "infeasible" and not facts.arch:
         return Transfer("technique", ("a negative result: knowledge, not code",))
-    broken = _broken_limits(facts.limits, axes)
+    broken = _broken_limits(facts.limits, asked.axes) + _unfit(facts, device, asked)
     if broken:
-        return Transfer("port", tuple(broken))
+        return Transfer("port" if facts.kind in _CODE_KINDS else "technique", tuple(broken))
     if facts.kind == "technique" or (facts.kind == "combination" and facts.language == "none"):
         return Transfer("technique", ("an idea with evidence; it carries no code of its own",))
     if facts.kind == "config":
-        return _tuned(facts, device)
+        return _tuned(facts, device, asked.axes)
     return _code(facts, device)
+
+
+def _unfit(facts: EntryFacts, device: Device, asked: Asked) -> list[str]:
+    """Say what beside sizes keeps the code from what is asked: formats, memory, packages."""
+    found = []
+    if asked.dtypes and facts.dtypes and facts.kind != "technique" and not set(asked.dtypes) & set(facts.dtypes):
+        found.append(f"takes {', '.join(facts.dtypes)}; here it is {', '.join(asked.dtypes)}")
+    memory = device.value("mem_gb")
+    if facts.hbm_bytes is not None and memory is not None and facts.hbm_bytes > memory * 2**30:
+        # Makers count in either unit; the larger one never says that too little is there where enough is.
+        found.append(f"needs {facts.hbm_bytes:,} bytes of device memory; {device.name} has {memory:g} GB")
+    for package, wanted in sorted(facts.packages.items()):
+        there = asked.toolchain.get(package)
+        if there is not None and not _satisfies(there, wanted):
+            found.append(f"needs {package} {wanted}; the target has {there}")
+    return found
+
+
+def _satisfies(version: str, specifier: str) -> bool:
+    """Tell whether a version meets a specifier; comparisons that are not understood count as met."""
+    have = _parts(version)
+    for one in specifier.split(","):
+        sign = one.strip()[:2] if one.strip()[1:2] == "=" else one.strip()[:1]
+        want = _parts(one.strip()[len(sign) :])
+        size = max(len(have), len(want))
+        left, right = (part + (0,) * (size - len(part)) for part in (have, want))
+        met = {">=": left >= right, "<=": left <= right, "==": left == right, "!=": left != right,
+               ">": left > right, "<": left < right, "~=": left >= right and left[:1] == right[:1]}  # fmt: skip
+        if want and not met.get(sign, True):
+            return False
+    return True
+
+
+def _parts(version: str) -> tuple[int, ...]:
+    """Return the leading numbers of a version: ``2.11.0+cu130`` gives 2, 11, 0."""
+    numbers = []
+    for part in version.strip().partition("+")[0].split("."):
+        digits = part[: len(part) - len(part.lstrip("0123456789"))]
+        if not digits:
+            break
+        numbers.append(int(digits))
+    return tuple(numbers)
 
 
 def _documents(facts: EntryFacts, device: Device) -> Transfer:
@@ -108,7 +176,11 @@ def _broken_limits(limits: Mapping[str, Limit], axes: Mapping[str, int]) -> list
     return found
 
 
-def _tuned(facts: EntryFacts, device: Device) -> Transfer:
+def _tuned(facts: EntryFacts, device: Device, axes: Mapping[str, int]) -> Transfer:
+    others = [f"{axis} = {size}" for axis, size in facts.tuned_axes.items() if axes.get(axis, size) != size]
+    if others:
+        here = ", ".join(f"{axis} = {axes[axis]}" for axis in facts.tuned_axes if axis in axes)
+        return Transfer("retune", (f"tuned at {', '.join(others)}; here {here}",))
     if facts.tuned_device in device.device_names:
         return Transfer("exact", (f"tuned on {facts.tuned_device}",))
     return Transfer("retune", (f"tuned on {facts.tuned_device}, not on {device.name}",))
@@ -207,4 +279,6 @@ def facts_of(entry_id: str, facts: Mapping[str, Any], *, measured_on: Sequence[s
         measured_on=tuple(measured_on),
         outcome=facts.get("outcome", "works"),
         cannot_run_on=facts.get("cannot_run_on", {}),
+        packages=requires.get("packages", {}),
+        tuned_axes=tuned.get("axes", {}),
     )

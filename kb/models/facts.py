@@ -7,6 +7,7 @@ from kb.models.vocabulary import RUNNABLE
 from kb.values import Frozen
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_SIZES: Mapping[str, int] = MappingProxyType({})
 _NO_LIMITS: Mapping[str, "Limit"] = MappingProxyType({})
 
 
@@ -51,6 +52,10 @@ class EntryFacts(Frozen):
     outcome: str = "works"
     cannot_run_on: Mapping[str, str] = _NOTHING
     """Architecture to reason, where the code is known not to run."""
+    packages: Mapping[str, str] = _NOTHING
+    """Package to version specifier (``>=3.4``) that its code needs."""
+    tuned_axes: Mapping[str, int] = _NO_SIZES
+    """For a config: the sizes it was tuned at."""
 
 
 class Standing(Frozen):
