@@ -181,11 +181,12 @@ def is_of_today(connection: sqlite3.Connection) -> bool:
     return read_meta(connection, "judge") == judge_state()
 
 
-def open_reader(file: Path) -> sqlite3.Connection:
+def open_reader(file: Path, *, any_thread: bool = False) -> sqlite3.Connection:
     """Open a catalogue for reading only.
 
     Args:
         file: Path of ``catalogue.db``.
+        any_thread: Let several threads use the connection, one after the other.
 
     Returns:
         A connection with a busy time-out of five seconds.
@@ -200,7 +201,7 @@ def open_reader(file: Path) -> sqlite3.Connection:
     mode = "?mode=ro" if os.access(file.parent, os.W_OK) else "?immutable=1"
     connection = None
     try:
-        connection = sqlite3.connect(uri + mode, uri=True, timeout=5.0)
+        connection = sqlite3.connect(uri + mode, uri=True, timeout=5.0, check_same_thread=not any_thread)
         row = connection.execute(f"SELECT value FROM {META} WHERE key = 'schema'").fetchone()  # noqa: S608
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter where a table's definition is damaged
         if connection is not None:

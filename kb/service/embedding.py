@@ -187,13 +187,13 @@ class _Source:
     """The current vectors of a folder, mapped anew only after they changed."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._known: tuple[object, vectors.Vectors] | None = None
 
     def __call__(self) -> vectors.Vectors:
-        now = vectors.stamp(self._folder)
+        now = vectors.stamp(self.folder)
         if self._known is None or now is None or self._known[0] != now:
-            self._known = (now, vectors.load(self._folder))
+            self._known = (now, vectors.load(self.folder))
         return self._known[1]
 
 
@@ -218,7 +218,8 @@ def _current(
     source: _Source | None = None,
 ) -> vectors.Vectors:
     """Return vectors that fit the catalogue; nothing is locked and no text is read if its state has not changed."""
-    folder = derived_folder(root)
+    # Finding the folder tries whether it can be written, which is no work for every query.
+    folder = derived_folder(root) if source is None else source.folder
     try:
         tree = catalogue.read_meta(connection, "tree")
         read = source or _Source(folder)

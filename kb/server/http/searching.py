@@ -1,0 +1,196 @@
+"""Search and list over HTTP."""
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from kb import catalogue, hardware
+from kb.models import vocabulary
+from kb.models.hit import Answer
+from kb.retrieval import browse
+from kb.server.http import answers, shapes
+from kb.server.http.parameters import DEEPEST, ListQuery, SearchQuery, next_page
+from kb.server.http.state import State
+from kb.service.searching import Filters, scope_of
+from kb.values import plain
+
+COUNTED = 200
+"""Entries among which the values of facets are counted."""
+
+_TIERS = (40, 200, DEEPEST)
+_FROM_HIT = ("kind", "operator", "outcome", "evidence", "freshness", "transfer", "license")
+_FACETS = ("kind", "operator", "dtype", "outcome", "language", "license", "evidence")
+_MEANINGS = {
+    "transfer": {
+        "exact": "measured on this very device",
+        "recompile": "its code runs there once it is compiled",
+        "retune": "its code runs there; its parameters were tuned elsewhere",
+        "port": "its code does not run there; its idea does, with other instructions",
+        "technique": "only the idea carries over",
+        "none": "nothing carries over",
+    },
+    "evidence": {
+        "documented": "written down, not measured by anyone named",
+        "reported": "somebody published a figure",
+        "correct": "our judge accepted its values",
+        "measured": "our judge timed it",
+        "confirmed": "an independent run agrees",
+        "end_to_end": "the whole model was judged",
+    },
+}
+
+
+def router(state: State) -> APIRouter:
+    """Return the routes.
+
+    Args:
+        state: What they share.
+    """
+    routes = APIRouter(tags=["search"])
+
+    @routes.get("/v1/search", response_model=shapes.Found, responses=shapes.problems(304, 400, 401, 404, 422, 429, 503))
+    async def search(request: Request, query: Annotated[SearchQuery, Query()]) -> Response:
+        """Find kernels, strategies, tuned parameters and negative results, in the words engineers use."""
+
+        def work() -> Response:
+            tag = answers.tag_of_request(request, state.resident.state())
+            if answers.has(request, tag):
+                return answers.unchanged(tag)
+            found = _page(state, request.url.path, query)
+            link = {"Link": f'<{found["next"]}>; rel="next"'} if found["next"] else {}
+            return answers.sent(answers.encoded(found), tag, link)
+
+        return await state.quick(work)
+
+    @routes.get(
+        "/v1/entries", response_model=shapes.Listed, responses=shapes.problems(304, 400, 401, 404, 422, 429, 503)
+    )
+    async def entries(request: Request, query: Annotated[ListQuery, Query()]) -> Response:
+        """List the entries in a scope by id."""
+        return await state.slow(lambda: listed(state, request, query))
+
+    @routes.get("/v1/facets", response_model=shapes.Facets, responses=shapes.problems(304, 401, 429, 503))
+    async def facets(request: Request) -> Response:
+        """Say what can be filtered by, and how many entries have each value."""
+
+        def work() -> Response:
+            now = state.resident.state()
+            tag = answers.tag_of_request(request, now)
+            if answers.has(request, tag):
+                return answers.unchanged(tag)
+            body = state.remembered.get("facets", now, lambda: answers.encoded(state.resident.ask(_facets)))
+            return answers.sent(body, tag)
+
+        return await state.quick(work)
+
+    return routes
+
+
+def listed(state: State, request: Request, query: ListQuery, *, kind: str | None = None) -> Response:
+    """Answer with a page of a list.
+
+    Args:
+        state: What routes share.
+        request: The request.
+        query: What it asks for.
+        kind: Only this kind, whatever the query says.
+    """
+    now = state.resident.state()
+    tag = answers.tag_of_request(request, now)
+    if answers.has(request, tag):
+        return answers.unchanged(tag)
+    filters = query.filters()
+    if kind is not None:
+        filters = Filters(kind, *list(vars(filters).values())[1:])
+
+    def read(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+        return browse.listing(connection, scope_of(connection, filters), figures=query.figures)
+
+    rows = state.remembered.get(
+        ("list", filters, query.figures), now, lambda: [plain(one) for one in state.resident.ask(read)]
+    )
+    return answers.sent(answers.encoded(paged(rows, request.url.path, query)), tag)
+
+
+def paged(rows: Sequence[object], path: str, query: ListQuery) -> dict[str, Any]:
+    """Return one page of rows, with where the next one is."""
+    end = query.offset + query.limit
+    return {
+        "items": rows[query.offset : end],
+        "total": len(rows),
+        "offset": query.offset,
+        "next": next_page(path, query, offset=end) if end < len(rows) else None,
+    }
+
+
+def _page(state: State, path: str, query: SearchQuery) -> dict[str, Any]:
+    end = min(query.offset + query.limit, DEEPEST)
+    answer, ordered, more = _ranked(state, query, end)
+    found = answer.to_json()
+    shown = ordered[query.offset : end]
+    beyond = more or len(ordered) > end
+    return {
+        **found,
+        "hits": [plain(hit) for hit in shown],
+        "offset": query.offset,
+        "next": next_page(path, query, offset=end) if beyond and end < DEEPEST else None,
+        "counts": _counts(state, query) if query.counts else None,
+    }
+
+
+def _ranked(state: State, query: SearchQuery, end: int) -> tuple[Answer, list[Any], bool]:
+    """Return the hits up to ``end``, one more if there is one, in an order that does not depend on the page.
+
+    How deep a search looks decides what is ranked. So the first tier is ranked as every search ranks it, and deeper
+    ones add only what the tiers before them did not have.
+    """
+    ordered: dict[str, Any] = {}
+    answer: Answer | None = None
+    for depth in _TIERS:
+        answer = state.resident.search(query.q, filters=query.filters(), limit=depth)
+        for hit in answer.hits:
+            ordered.setdefault(hit.id, hit)
+        if len(answer.hits) < depth or len(ordered) > end:
+            return answer, list(ordered.values()), len(ordered) > end
+    assert answer is not None  # noqa: S101 - there are tiers
+    return answer, list(ordered.values()), False
+
+
+def _counts(state: State, query: SearchQuery) -> dict[str, dict[str, int]]:
+    hits = state.resident.search(query.q, filters=query.filters(), limit=COUNTED).hits
+    counts = {name: _count(getattr(hit, name) for hit in hits) for name in _FROM_HIT}
+    ids = [hit.id for hit in hits]
+
+    def read(connection: sqlite3.Connection) -> list[tuple[str, str]]:
+        marks = ",".join("?" * len(ids))
+        sql = f"SELECT language, dtypes FROM {catalogue.ENTRY} WHERE id IN ({marks})"  # noqa: S608
+        return connection.execute(sql, ids).fetchall()
+
+    rows = state.resident.ask(read)
+    counts["language"] = _count(language for language, _ in rows)
+    counts["dtype"] = _count(dtype for _, dtypes in rows for dtype in catalogue.stored_json(dtypes))
+    return counts
+
+
+def _count(values: Iterable[str | None]) -> dict[str, int]:
+    counted = Counter(value for value in values if value is not None)
+    return dict(sorted(counted.items(), key=lambda one: (-one[1], one[0])))
+
+
+def _facets(connection: sqlite3.Connection) -> dict[str, Any]:
+    values: dict[str, dict[str, int]] = {}
+    for facet in _FACETS:
+        if facet in ("operator", "dtype"):
+            table = catalogue.ENTRY_OPERATOR if facet == "operator" else catalogue.ENTRY_DTYPE
+            sql = f"SELECT t.{facet} FROM {table} AS t JOIN {catalogue.ENTRY} AS e ON e.rowid = t.entry_id WHERE e.withdrawn IS NULL"  # noqa: S608, E501
+        else:
+            sql = f"SELECT {facet} FROM {catalogue.ENTRY} WHERE withdrawn IS NULL"  # noqa: S608
+        values[facet] = _count(row[0] for row in connection.execute(sql))
+    total = connection.execute(f"SELECT count(*) FROM {catalogue.ENTRY} WHERE withdrawn IS NULL").fetchone()[0]  # noqa: S608
+    for name, known in (("kind", vocabulary.KINDS), ("outcome", vocabulary.OUTCOMES)):
+        values[name] = {one: values[name].get(one, 0) for one in known}
+    values["device"] = dict.fromkeys(hardware.known_names(), 0)
+    return {"total": total, "values": values, "meanings": _MEANINGS}
