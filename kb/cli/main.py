@@ -27,7 +27,9 @@ from kb.cli import (
     mcp,
     operators,
     revalidate,
+    serve,
     status,
+    token,
     validate,
     verify,
 )
@@ -91,7 +93,9 @@ for module in (
     mcp,
     operators,
     revalidate,
+    serve,
     status,
+    token,
     validate,
     verify,
 ):

@@ -8,11 +8,13 @@ from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import PlainTextResponse
 from fastapi.staticfiles import StaticFiles
 
 from kb import __version__
 from kb.retrieval import filters
-from kb.server.http import answers, entries, problems, searching, shapes, surveying
+from kb.server.http import answers, entries, measuring, problems, searching, shapes, surveying
+from kb.server.http.access import Caller
 from kb.server.http.state import State
 from kb.store import index
 
@@ -79,12 +81,20 @@ def _about(state: State) -> APIRouter:
         """Tell that the process lives; looks at nothing."""
         return Response(b'{"status":"ok"}', media_type="application/json", headers={"Cache-Control": "no-store"})
 
+    @routes.get("/metrics", response_class=PlainTextResponse, responses=shapes.problems(401, 429))
+    async def metrics() -> Response:
+        """Return what the server counts of itself, in Prometheus' text form."""
+        body = await state.slow(state.metrics.text)
+        return Response(body, headers={"Content-Type": measuring.MEDIA_TYPE, "Cache-Control": "no-store"})
+
     @routes.get("/v1", response_model=shapes.About, responses=shapes.problems(304, 401, 429, 503))
     async def about(request: Request) -> Response:
         """Say what this server is, what it serves, and what this client may do."""
 
         def read(connection: sqlite3.Connection) -> tuple[int, list[str]]:
             return filters.count(connection), [one.message for one in index.problems_of(connection)]
+
+        caller: Caller = request.state.caller
 
         def work() -> Response:
             count, faults = state.resident.ask(read)
@@ -95,8 +105,8 @@ def _about(state: State) -> APIRouter:
                 "entries": count,
                 "left_out": faults,
                 "meaning": state.resident.meaning,
-                "token": None,
-                "scopes": ["read"],
+                "token": caller.name,
+                "scopes": sorted(caller.scopes),
             }
             return answers.by_content(request, answers.encoded(found))
 

@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from kb.config import Root
+from kb.server.http.measuring import Metrics
 from kb.server.http.remembered import Remembered
 from kb.server.http.settings import Settings
 from kb.service.resident import Resident
+from kb.service.tokens import Tokens
 
 T = TypeVar("T")
 
@@ -30,6 +32,8 @@ class State:
         self.settings = settings
         self.resident = Resident(root, semantic=settings.semantic)
         self.remembered = Remembered()
+        self.tokens = Tokens()
+        self.metrics = Metrics()
         self._searchers = ThreadPoolExecutor(_SEARCHERS, thread_name_prefix="search")
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="work")
 

@@ -1,0 +1,70 @@
+"""HTTP/1.1 with patience that ends: uvicorn waits for ever for headers, and for clients that read nothing."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kb.server.http.settings import Limits
+
+
+class Bounded(H11Protocol):
+    """Hangs up on who sends no whole request in time, or reads no answer."""
+
+    limits: Limits
+    """How long it waits."""
+    _hurry: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Wait for headers from the start."""
+        super().connection_made(transport)
+        self._hurry = self.loop.call_later(self.limits.headers_s, self._hang_up)
+
+    def data_received(self, data: bytes) -> None:
+        """Wait no longer once a request's headers are there; wait anew where another request begins."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._hurry = _stopped(self._hurry)
+        elif self._hurry is None and not self.transport.is_closing():
+            self._hurry = self.loop.call_later(self.limits.headers_s, self._hang_up)
+
+    def on_response_complete(self) -> None:
+        """What was waited for is there; from here the keep-alive timer runs."""
+        self._hurry = _stopped(self._hurry)
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """The client does not read as fast as it is written to."""
+        super().pause_writing()
+        if self._unread is None:
+            self._unread = self.loop.call_later(self.limits.reading_s, self._hang_up)
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._unread = _stopped(self._unread)
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        self._hurry, self._unread = _stopped(self._hurry), _stopped(self._unread)
+        super().connection_lost(exc)
+
+    def _hang_up(self) -> None:
+        transport: Any = self.transport
+        if not transport.is_closing() or transport.get_write_buffer_size():
+            transport.abort()
+
+
+def bounded(limits: Limits) -> type[Bounded]:
+    """Return a protocol that waits no longer than it is told.
+
+    Args:
+        limits: How long it waits.
+    """
+    return type("Bounded", (Bounded,), {"limits": limits})
+
+
+def _stopped(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

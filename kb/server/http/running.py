@@ -1,0 +1,116 @@
+"""Run the server: refuse what would be unsafe, say where it listens, end without cutting anybody off."""
+
+import logging
+import socket
+import sys
+from collections.abc import Callable
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from kb.config import Root
+from kb.errors import ConfigError
+from kb.server.http.access import Access
+from kb.server.http.app import make_app
+from kb.server.http.guard import Guard
+from kb.server.http.protocol import bounded
+from kb.server.http.settings import Settings, is_loopback
+from kb.server.http.state import State
+from kb.service.tokens import all_tokens
+
+_GRACE_S = 10
+
+
+def run(root: Root, settings: Settings, *, say: Callable[[str], None]) -> None:
+    """Serve until the process is told to end (SIGINT, SIGTERM); running answers are finished first.
+
+    Args:
+        root: The knowledge base.
+        settings: How the server is set up.
+        say: Told in one line where the server listens.
+
+    Raises:
+        ConfigError: The address cannot be listened on, or is public and there are no tokens.
+    """
+    check_bind(settings)
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    bound = _bind(settings)
+    try:
+        host, port = bound.getsockname()[:2]
+        state = State(root, settings)
+        server = uvicorn.Server(_config(guarded(state), settings))
+        shown = f"[{host}]" if ":" in host else host
+        tokens = len(all_tokens())
+        mode = "read-only" if settings.read_only or not tokens else f"{tokens} token{'s' if tokens > 1 else ''}"
+        say(f"kb serves {root.path} at http://{shown}:{port} ({mode}); MCP at /mcp; Ctrl-C ends it")
+        server.run(sockets=[bound])
+    finally:
+        bound.close()
+
+
+def guarded(state: State) -> ASGIApp:
+    """Return the whole application: routes behind their guard.
+
+    Args:
+        state: What routes share.
+    """
+    access = Access(state.settings, state.tokens)
+    return Guard(make_app(state), access, state.metrics, state.settings.limits)
+
+
+def check_bind(settings: Settings) -> None:
+    """Refuse to listen where anybody could ask without a token.
+
+    Raises:
+        ConfigError: The address is not this machine's own and there are no tokens, or they cannot be read.
+    """
+    if not is_loopback(settings.host) and not all_tokens():
+        raise ConfigError(
+            f"{settings.host} can be reached from other machines, and there are no tokens",
+            hint="kb token new NAME --scope read, or leave out --host",
+        )
+
+
+def _bind(settings: Settings) -> socket.socket:
+    try:
+        families = socket.getaddrinfo(settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        # A name may stand for IPv4 and IPv6; the first one is what everything else on this machine would take.
+        family, kind, protocol, _, address = families[0]
+        bound = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise _unusable(settings, error) from error
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+        bound.listen(min(1024, settings.limits.connections))
+        bound.setblocking(False)
+    except OSError as error:
+        bound.close()
+        raise _unusable(settings, error) from error
+    return bound
+
+
+def _unusable(settings: Settings, error: OSError) -> ConfigError:
+    reason = error.strerror or str(error)
+    return ConfigError(f"cannot listen on {settings.host}:{settings.port}: {reason}", hint="kb serve --port 0")
+
+
+def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
+    limits = settings.limits
+    return uvicorn.Config(
+        app,
+        # One parser and one loop everywhere, so that what was tested is what runs, whatever else is installed.
+        http=bounded(limits),
+        loop="asyncio",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # what a client says of its address is not believed
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=max(1, round(limits.idle_s)),
+        timeout_graceful_shutdown=_GRACE_S,
+        h11_max_incomplete_event_size=32 << 10,
+    )
