@@ -1,6 +1,8 @@
 """The closed vocabularies of entries: one word a thing. Standard library only."""
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 
 KINDS: tuple[str, ...] = ("kernel", "allocation", "comm", "config", "technique", "combination", "target", "campaign")
 """Folder names directly below ``entries/``."""
@@ -44,3 +46,29 @@ PHASES: tuple[str, ...] = ("prefill", "decode", "vision", "training")
 
 RELATIONS: tuple[str, ...] = ("mutated", "ported", "retuned", "composed", "distilled", "bisected")
 """How an entry came from its parent."""
+
+UNJUDGED_OPERATORS: Mapping[str, str] = MappingProxyType(
+    {
+        "argmax": "index of the largest element of a row",
+        "batched_gemm": "one product a head or batch element: [b, m, k] times [b, k, n]",
+        "causal_conv1d": "depthwise causal convolution over whole sequences",
+        "concat": "tensors joined or split",
+        "copy": "copies, casts and changes of layout",
+        "elementwise": "pointwise arithmetic, fused or not",
+        "embedding": "rows of a table gathered by token id",
+        "fill": "memory set to a constant or to random numbers",
+        "group_router": "top-k of experts within the best groups, by sigmoid and a bias",
+        "host": "framework time between kernels: dispatch, views, allocation",
+        "indexing": "gather, scatter and masks",
+        "mla_decode": "attention of one token over a compressed latent cache",
+        "mla_prefill": "attention whose keys are wider than its values, expanded from a latent",
+        "moe_align": "tokens sorted by expert before grouped products",
+        "moe_combine": "weighted sum of the experts' results of a token",
+        "moe_grouped_gemm_fp8": "ragged groups, fp8 operands",
+        "pooling": "averages over windows",
+        "reduction": "sums, means, maxima along an axis",
+        "scan": "cumulative sums and selective scans",
+        "sort": "sort and top-k outside of routers and samplers",
+    }
+)
+"""What rows of a target may name beside the operators that the judge has specs for: there is no entry for them yet."""
