@@ -2,7 +2,7 @@
 
 row: I3
 operator: rmsnorm
-reason: memory_limit, crashed
+reason: memory_limit, crashed, timed_out
 """
 
 # mypy: ignore-errors

@@ -2,7 +2,7 @@
 
 row: I3
 operator: rmsnorm
-reason: crashed, memory_limit
+reason: crashed, memory_limit, timed_out
 """
 
 # mypy: ignore-errors

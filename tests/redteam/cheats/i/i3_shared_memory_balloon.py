@@ -2,7 +2,7 @@
 
 row: I3
 operator: rmsnorm
-reason: memory_limit
+reason: memory_limit, timed_out
 """
 
 # mypy: ignore-errors
