@@ -13,8 +13,9 @@ from fastapi.staticfiles import StaticFiles
 
 from kb import __version__
 from kb.retrieval import filters
-from kb.server.http import answers, entries, measuring, problems, searching, shapes, surveying
+from kb.server.http import answers, entries, measuring, problems, searching, shapes, surveying, writing
 from kb.server.http.access import Caller
+from kb.server.http.judging import Queue
 from kb.server.http.state import State
 from kb.store import index
 
@@ -34,12 +35,20 @@ def make_app(state: State) -> FastAPI:
     Args:
         state: What its routes share; closed when the application ends.
     """
+    queue = Queue(state.settings.limits, state.metrics.judged)
+    state.metrics.watch(
+        {
+            "kb_judgements_waiting": ("Judgements that wait for their turn.", queue.waiting),
+            "kb_judgements_running": ("Judgements that run.", queue.running),
+        }
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         try:
             yield
         finally:
+            await queue.close()
             state.close()
 
     app = FastAPI(
@@ -52,7 +61,8 @@ def make_app(state: State) -> FastAPI:
         lifespan=lifespan,
     )
     problems.install(app)
-    for routes in (_about(state), searching.router(state), entries.router(state), surveying.router(state)):
+    readers = (_about(state), searching.router(state), entries.router(state), surveying.router(state))
+    for routes in (*readers, writing.router(state, queue)):
         app.include_router(routes)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     if PAGE.is_dir():

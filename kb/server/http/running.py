@@ -21,8 +21,41 @@ from kb.service.tokens import all_tokens
 _GRACE_S = 10
 
 
+class Service:
+    """A server that is bound to its address and not running yet."""
+
+    def __init__(self, root: Root, settings: Settings) -> None:
+        """Bind.
+
+        Args:
+            root: The knowledge base.
+            settings: How the server is set up.
+
+        Raises:
+            ConfigError: The address cannot be listened on, or is public and there are no tokens.
+        """
+        check_bind(settings)
+        self.settings = settings
+        self.state = State(root, settings)
+        self._bound = _bind(settings)
+        host, port = self._bound.getsockname()[:2]
+        self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        self._server = uvicorn.Server(_config(guarded(self.state), settings))
+
+    def run(self) -> None:
+        """Serve until told to stop; what runs is finished first, for ten seconds at most."""
+        try:
+            self._server.run(sockets=[self._bound])
+        finally:
+            self._bound.close()
+
+    def stop(self) -> None:
+        """Let :meth:`run` end, from any thread."""
+        self._server.should_exit = True
+
+
 def run(root: Root, settings: Settings, *, say: Callable[[str], None]) -> None:
-    """Serve until the process is told to end (SIGINT, SIGTERM); running answers are finished first.
+    """Serve until the process is told to end (SIGINT, SIGTERM).
 
     Args:
         root: The knowledge base.
@@ -32,21 +65,13 @@ def run(root: Root, settings: Settings, *, say: Callable[[str], None]) -> None:
     Raises:
         ConfigError: The address cannot be listened on, or is public and there are no tokens.
     """
-    check_bind(settings)
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    bound = _bind(settings)
-    try:
-        host, port = bound.getsockname()[:2]
-        state = State(root, settings)
-        server = uvicorn.Server(_config(guarded(state), settings))
-        shown = f"[{host}]" if ":" in host else host
-        tokens = len(all_tokens())
-        mode = "read-only" if settings.read_only or not tokens else f"{tokens} token{'s' if tokens > 1 else ''}"
-        say(f"kb serves {root.path} at http://{shown}:{port} ({mode}); MCP at /mcp; Ctrl-C ends it")
-        server.run(sockets=[bound])
-    finally:
-        bound.close()
+    service = Service(root, settings)
+    tokens = len(all_tokens())
+    mode = "read-only" if settings.read_only or not tokens else f"{tokens} token{'s' if tokens > 1 else ''}"
+    say(f"kb serves {root.path} at {service.url} ({mode}); MCP at /mcp; Ctrl-C ends it")
+    service.run()
 
 
 def guarded(state: State) -> ASGIApp:
