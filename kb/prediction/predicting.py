@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from kb import hardware
 from kb.errors import DeviceUnavailableError
-from kb.hardware import Device
-from kb.prediction.floor import floor_of, slowest
-from kb.prediction.values import GENERATIONS, SAME_DEVICE, Ask, Prediction, Sample, SpeedUp
+from kb.prediction.constants import Constants, shipped
+from kb.prediction.curve import Curve
+from kb.prediction.estimating import OUTSIDE, Estimate, estimate
+from kb.prediction.machine import Machine, machine_of
+from kb.prediction.measurements import Measurements
+from kb.prediction.values import CALIBRATED, GENERATIONS, SAME_DEVICE, Ask, Flagged, Prediction, Sample, SpeedUp
 
 TRAFFIC = frozenset(
     {
@@ -18,6 +20,9 @@ TRAFFIC = frozenset(
     }
 )  # fmt: skip
 """Sizes that change from call to call of one deployment; all others belong to the model and how it is sharded."""
+
+_LEAST = 0.02
+"""No interval is narrower than this on either side, in logarithms: timers and clocks alone differ by as much."""
 
 
 def split_axes(axes: Mapping[str, float], *formats: str) -> tuple[str, dict[str, float]]:
@@ -34,60 +39,113 @@ def split_axes(axes: Mapping[str, float], *formats: str) -> tuple[str, dict[str,
     return " ".join([*formats, *fixed]), {name: float(axes[name]) for name in axes if name in TRAFFIC}
 
 
-def predict(ask: Ask, samples: Iterable[Sample]) -> Prediction:
+def predict(
+    ask: Ask,
+    samples: Iterable[Sample] | Measurements,
+    *,
+    constants: Constants | None = None,
+    hidden: bool = False,
+) -> Prediction:
     """Predict the latency of a kernel at a shape on a device from measurements elsewhere.
 
     Args:
         ask: What is asked.
-        samples: Measurements, of any kernel and device; those that say nothing about ``ask`` are left out.
+        samples: Measurements, of any kernel and device; those that say nothing about ``ask`` are left out. For many
+            predictions make :class:`~kb.prediction.Measurements` of them once.
+        constants: Of the model; those of the package unless given.
+        hidden: Predict as if the asked shape had not been measured on the asked device.
 
     Returns:
         Latency with a 90 % interval, or a refusal with its reason: another kernel, an unseen shard, an unknown device.
         Bad measurements raise nothing: they are flagged in the answer.
     """
+    constants = constants or shipped()
     try:
-        device = slowest(hardware.resolve(ask.device))
+        machine = machine_of(ask.device)
     except DeviceUnavailableError as error:
         return Prediction(False, (error.message,), refusal="unknown_device")
-    floor = None if device is None else floor_of(ask.work, device)
-    if device is None or floor is None:
-        return Prediction(False, (f"the hardware table has no peak for {ask.device}",), refusal="no_peak")
-    of_kernel = [one for one in samples if one.kernel == ask.kernel and one.operator == ask.operator]
-    fitting = [one for one in of_kernel if one.series == ask.series]
-    if not fitting:
-        refusal = "unseen_shard" if of_kernel else "other_kernel"
-        reason = "this kernel was never measured at these sizes of the model" if of_kernel else "never measured"
-        return Prediction(False, (reason,), refusal=refusal, floor_us=floor.us, bound=floor.bound)
-    scaled = _scaled(ask, fitting, floor_us=floor.us)
-    if scaled is None:
-        reason = "no measurement is on a device with known peaks"
-        return Prediction(False, (reason,), refusal="no_measurements", floor_us=floor.us, bound=floor.bound)
-    latency, source = scaled
-    case = SAME_DEVICE if source.name == device.name else GENERATIONS
+    if machine is None:
+        return Prediction(False, (f"the hardware table lacks a peak of {ask.device}",), refusal="no_peak")
+    wrong = _unusable(ask)
+    if wrong is not None:
+        return Prediction(False, (wrong,), refusal="unusable_ask")
+    known = samples if isinstance(samples, Measurements) else Measurements(samples, constants.shape)
+    curves, flagged = known.of_kernel(ask.operator, ask.kernel)
+    mine = tuple(one for one in flagged if one.sample.series == ask.series)
+    usable = {name: one for name, one in curves.get(ask.series, {}).items() if set(one.names) == set(ask.axes)}
+    if not usable:
+        return _refused(ask, machine, curves=curves, flagged=mine)
+    place = next(iter(usable.values())).place(ask.axes)
+    found = estimate(place, ask.work, machine, curves=usable, constants=constants, hidden=hidden)
+    if found is None:
+        return _refused(ask, machine, curves={}, flagged=mine)
+    return _answer(ask, machine, found, constants=constants, flagged=mine)
+
+
+def _unusable(ask: Ask) -> str | None:
+    figures = {"flops": ask.work.flops, "moved_bytes": ask.work.moved_bytes, **ask.axes}
+    for name, figure in figures.items():
+        if not math.isfinite(figure) or figure < 0:
+            return f"{name} = {figure} is no size"
+    return None if ask.work.moved_bytes > 0 else "a call that moves no bytes has no floor"
+
+
+def _refused(
+    ask: Ask, machine: Machine, *, curves: Mapping[str, Mapping[str, Curve]], flagged: tuple[Flagged, ...]
+) -> Prediction:
+    if flagged:
+        refusal, reason = "all_flagged", f"all measurements of it are faulty: {flagged[0].detail}"
+    elif curves:
+        refusal = "unseen_shard"
+        reason = f"{ask.kernel} was measured, but not at these formats and sizes of the model ({ask.series})"
+    else:
+        refusal, reason = "other_kernel", f"{ask.kernel} was never measured; the times of another kernel say nothing"
+    floor = machine.floor_us(ask.work)
+    return Prediction(False, (reason,), refusal=refusal, floor_us=floor, bound=machine.bound(ask.work), flagged=flagged)
+
+
+def _answer(
+    ask: Ask, machine: Machine, found: Estimate, *, constants: Constants, flagged: tuple[Flagged, ...]
+) -> Prediction:
+    floor = machine.floor_us(ask.work)
+    latency = max(found.us, floor)
+    spread = constants.spread(found.case, ask.operator)
+    low = latency * math.exp(min(-_LEAST, spread.low * found.size))
+    high = latency * math.exp(max(_LEAST, spread.high * found.size))
+    case = SAME_DEVICE if found.case == OUTSIDE else found.case
     return Prediction(
         True,
-        (f"floor on {device.name} over the efficiency on {source.name}",),
+        _reasons(ask, machine, found, flagged=flagged),
         latency_us=latency,
-        low_us=max(floor.us, latency / 1.7),
-        high_us=latency * 1.7,
+        low_us=max(floor, low),
+        high_us=high,
         case=case,
-        floor_us=floor.us,
-        bound=floor.bound,
-        source=source.device_names[0],
+        floor_us=floor,
+        bound=machine.bound(ask.work),
+        source=found.source,
+        flagged=flagged,
     )
 
 
-def _scaled(ask: Ask, fitting: list[Sample], *, floor_us: float) -> tuple[float, Device] | None:
-    best: tuple[float, float, Device] | None = None
-    for one in fitting:
-        device = slowest(hardware.resolve(one.device))
-        there = None if device is None else floor_of(one.work, device)
-        if device is None or there is None or there.us <= 0:
-            continue
-        distance = sum(abs(math.log(ask.axes.get(name, size) / size)) for name, size in one.axes.items() if size > 0)
-        if best is None or distance < best[0]:
-            best = (distance, floor_us * max(1.0, one.latency_us / there.us), device)
-    return None if best is None else best[1:]
+def _reasons(ask: Ask, machine: Machine, found: Estimate, *, flagged: tuple[Flagged, ...]) -> tuple[str, ...]:
+    bend, gap, doubt, _ = found.parts
+    said = []
+    if found.case in (SAME_DEVICE, OUTSIDE):
+        said.append(f"measured on {machine.name} itself" if gap == 0 else f"from other shapes on {machine.name}")
+    else:
+        said.append(f"carried from {found.source} to {machine.name} by their peaks")
+        said.append(f"{machine.bound(ask.work)}-bound there")
+    if found.case == OUTSIDE:
+        said.append("outside of the measured shapes")
+    if found.case == CALIBRATED:
+        said.append("corrected by measurements on the target")
+    if found.case == GENERATIONS and doubt > 0.5:
+        said.append("most of the time is explained by no peak, so it may scale or not")
+    if bend > 0.3:
+        said.append("the kernel changes its way between the measured shapes")
+    if flagged:
+        said.append(f"{len(flagged)} faulty measurements left out")
+    return tuple(said)
 
 
 def speed_up(candidate: Prediction, baseline: Prediction) -> SpeedUp | None:
@@ -100,8 +158,7 @@ def speed_up(candidate: Prediction, baseline: Prediction) -> SpeedUp | None:
     if not (baseline.latency_us and baseline.low_us and baseline.high_us):
         return None
     ratio = baseline.latency_us / candidate.latency_us
-    up = math.hypot(math.log(baseline.high_us / baseline.latency_us), math.log(candidate.latency_us / candidate.low_us))
-    down = math.hypot(
-        math.log(baseline.latency_us / baseline.low_us), math.log(candidate.high_us / candidate.latency_us)
-    )
-    return SpeedUp(ratio, ratio * math.exp(-down), ratio * math.exp(up))
+    above, below = math.log(baseline.high_us / baseline.latency_us), math.log(baseline.latency_us / baseline.low_us)
+    slower = math.log(candidate.high_us / candidate.latency_us)
+    faster = math.log(candidate.latency_us / candidate.low_us)
+    return SpeedUp(ratio, ratio * math.exp(-math.hypot(below, slower)), ratio * math.exp(math.hypot(above, faster)))

@@ -1,0 +1,1 @@
+"""Latencies that others measured, in public formats, read as samples for predictions."""

@@ -1,0 +1,128 @@
+"""A device as a prediction sees it: peaks, cache, clock; and how near two devices are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+
+from kb import hardware
+from kb.hardware import Device
+from kb.prediction.values import GENERATIONS, OTHER_MEMORY, SAME_DEVICE, SIBLING, Work
+from kb.values import Frozen
+
+_RATES = {
+    "bfloat16": ("tflops.bf16",),
+    "float16": ("tflops.fp16",),
+    "float32": ("tflops.tf32",),
+    "float8_e4m3fn": ("tflops.fp8",),
+    "float8_e5m2": ("tflops.fp8",),
+    "int8": ("tflops.int8",),
+    "nvfp4": ("tflops.fp4",),
+    "mxfp4": ("tflops.fp4",),
+}
+"""dtype to figures of the hardware table. A format that a device has no unit for is computed in 16 bits there."""
+
+_WIDE = ("tflops.bf16", "tflops.fp16")
+
+_CLOCK_MHZ = {
+    "sm_80": 1410.0, "sm_86": 1740.0, "sm_89": 2520.0, "sm_90": 1980.0, "sm_100": 1965.0, "sm_103": 1965.0,
+    "sm_120": 2430.0, "gfx942": 2100.0, "gfx950": 2400.0,
+}  # fmt: skip
+"""Highest boost clock that the makers publish for a data-centre part of the architecture; rounded."""
+
+_SAME_COMPUTE = 1.15
+_SAME_MEMORY = 1.1
+
+
+class Machine(Frozen):
+    """Peaks of one device."""
+
+    name: str
+    reported: str
+    """The first name that the device reports."""
+    arch: str
+    mem_gbps: float
+    l2_bytes: float
+    sms: float
+    clock_mhz: float
+    rates: Mapping[str, float]
+    """dtype to 10¹² operations a second."""
+
+    def compute_us(self, work: Work) -> float:
+        """Return the least time of the arithmetic, µs."""
+        return work.flops / (self.rates.get(work.dtype, self.rates["bfloat16"]) * 1e6)
+
+    def memory_us(self, work: Work) -> float:
+        """Return the least time of the traffic with device memory, µs."""
+        return work.moved_bytes / (self.mem_gbps * 1e3)
+
+    def floor_us(self, work: Work) -> float:
+        """Return the least time of a call whose data lies in device memory, µs."""
+        return max(self.memory_us(work), self.compute_us(work))
+
+    def bound(self, work: Work) -> str:
+        """Return which of the two it is: ``memory`` or ``compute``."""
+        return "memory" if self.memory_us(work) >= self.compute_us(work) else "compute"
+
+
+@cache
+def machine_of(name: str) -> Machine | None:
+    """Return the peaks of a device, or of the slowest member of a family; None where a peak is not known.
+
+    Args:
+        name: As :func:`kb.hardware.resolve` takes it.
+
+    Raises:
+        DeviceUnavailableError: No device is called so.
+    """
+    made = [one for member in hardware.resolve(name).members if (one := _machine(member)) is not None]
+    return min(made, key=lambda one: (one.mem_gbps, one.name)) if made else None
+
+
+def _machine(device: Device) -> Machine | None:
+    memory = device.value("mem_gbps")
+    wide = next((value for key in _WIDE if (value := device.value(key)) is not None), None)
+    if memory is None or wide is None:
+        return None
+    rates = {}
+    for dtype, keys in _RATES.items():
+        found = next((value for key in keys if (value := device.value(key)) is not None), None)
+        rates[dtype] = found if found is not None else wide
+    rates["bfloat16"] = wide
+    return Machine(
+        name=device.name,
+        reported=device.device_names[0],
+        arch=device.arch,
+        mem_gbps=memory,
+        l2_bytes=_or_kin(device, "l2_mb", 50.0) * 2**20,
+        sms=_or_kin(device, "sms", 132.0),
+        clock_mhz=_CLOCK_MHZ.get(device.arch, 1900.0),
+        rates=rates,
+    )
+
+
+def _or_kin(device: Device, key: str, otherwise: float) -> float:
+    """Return a figure of a device, or of the nearest architecture: GB200 has B200's chip, whose figures are known."""
+    own = device.value(key)
+    if own is not None:
+        return own
+    kin = [
+        value for one in hardware.devices() if _design(one.arch) == _design(device.arch) and (value := one.value(key))
+    ]
+    return max(kin) if kin else otherwise
+
+
+def _design(arch: str) -> str:
+    return arch[:-1] if arch.startswith("sm_") else arch
+
+
+def case_of(source: Machine, target: Machine) -> str:
+    """Return how far a device is from another: one of ``CASES``, never ``calibrated``."""
+    if source.name == target.name:
+        return SAME_DEVICE
+    compute = abs(math.log(source.rates["bfloat16"] / target.rates["bfloat16"]))
+    memory = abs(math.log(source.mem_gbps / target.mem_gbps))
+    if _design(source.arch) != _design(target.arch) or compute > math.log(_SAME_COMPUTE):
+        return GENERATIONS
+    return SIBLING if memory <= math.log(_SAME_MEMORY) else OTHER_MEMORY
