@@ -15,13 +15,16 @@ logger = logging.getLogger(__name__)
 GROUP = "kb.importers"
 """Entry-point group of other packages: each names an object that is an :class:`kb.importers.base.Importer`."""
 
-MODULES: tuple[str, ...] = ()
-"""Modules with an object ``IMPORTER``; earlier ones are asked first, so what is recognised surely comes before what is
-recognised by its looks."""
+MODULES: tuple[str, ...] = ("keyed",)
+"""Modules with an object ``IMPORTER``, or a tuple ``IMPORTERS``; earlier ones are asked first, so what is recognised
+surely comes before what is recognised by its looks."""
 
 
-def _built_in(module: str) -> Importer:
-    return cast("Importer", importlib.import_module(f"kb.importers.{module}").IMPORTER)
+def _built_in(module: str) -> tuple[Importer, ...]:
+    loaded = importlib.import_module(f"kb.importers.{module}")
+    if hasattr(loaded, "IMPORTERS"):
+        return cast("tuple[Importer, ...]", loaded.IMPORTERS)
+    return (cast("Importer", loaded.IMPORTER),)
 
 
 def _offered(points: Iterable[EntryPoint]) -> list[Importer]:
@@ -43,7 +46,7 @@ def _offered(points: Iterable[EntryPoint]) -> list[Importer]:
 def importers() -> tuple[Importer, ...]:
     """Return all importers in the order in which they are asked; a name that is taken is not taken twice."""
     found: dict[str, Importer] = {}
-    for importer in (*map(_built_in, MODULES), *_offered(entry_points(group=GROUP))):
+    for importer in (*(each for module in MODULES for each in _built_in(module)), *_offered(entry_points(group=GROUP))):
         if importer.name in found:
             logger.warning("a second importer is called %s; the first is used", importer.name)
         found.setdefault(importer.name, importer)

@@ -75,7 +75,7 @@ class Tree:
     base: Origin
     """What is known of all files: repository, commit and url; its path is a prefix."""
     only: str | None = None
-    """Name of the one file that was asked for; None for everything."""
+    """Name of the one file that was asked for; None for everything. Its neighbours are listed all the same."""
     manifest: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     """Rows of the collection's manifest by path."""
 
@@ -108,14 +108,15 @@ class Tree:
             with os.scandir(self.root / path) as listing:
                 for item in listing:
                     name = f"{path}/{item.name}" if path else item.name
-                    if self.only is not None and name != self.only:
-                        continue
                     self._sort(item, name, files, folders, left_out)
         except OSError as error:
             if not path:
                 raise SourceUnavailableError(f"cannot list {self.root}: {error.strerror}") from error
             left_out.append((path, f"cannot be listed: {error.strerror}"))
         files.sort(key=lambda each: each.path)
+        if self.only is not None:
+            # Its neighbours are listed, because some of them may belong to it; the caller leaves the others out.
+            return Listing(path, tuple(files), ()), []
         return Listing(path, tuple(files), tuple(sorted(left_out))), sorted(folders)
 
     @staticmethod

@@ -17,23 +17,26 @@ from kb.errors import StoreError
 from kb.store import layout
 from kb.store.locks import locked
 
-_HIDDEN = ".kb"
-_INTENT = "intent.json"
+HIDDEN = ".kb"
+"""Folder below ``entries/`` that holds what is on its way in."""
+INTENT = "intent.json"
+"""In the folder of one addition: it is complete, and has to appear."""
 
 
 def _hidden(entries: Path) -> Path:
-    return entries / _HIDDEN
+    return entries / HIDDEN
 
 
 def _lock_file(entries: Path) -> Path:
     return _hidden(entries) / "adding.lock"
 
 
-def _stage(entries: Path) -> Path:
+def stage_of(entries: Path) -> Path:
+    """Return the folder that holds one folder an addition."""
     return _hidden(entries) / "stage"
 
 
-def _flush_folder(folder: Path) -> None:
+def flush_folder(folder: Path) -> None:
     """Make renames in a folder survive a power cut, where the system can."""
     try:
         handle = os.open(folder, os.O_RDONLY)
@@ -48,7 +51,8 @@ def _flush_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _write_flushed(path: Path, body: bytes) -> None:
+def write_flushed(path: Path, body: bytes) -> None:
+    """Write a new file and wait until it is on disk."""
     with path.open("xb") as file:
         file.write(body)
         file.flush()
@@ -62,7 +66,7 @@ def _make_folders(folder: Path, *, below: Path) -> None:
         folder = folder.parent
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
-        _flush_folder(each.parent)
+        flush_folder(each.parent)
 
 
 def _write_tree(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -72,12 +76,18 @@ def _write_tree(folder: Path, files: Mapping[str, bytes]) -> None:
         path = folder / name
         _make_folders(path.parent, below=folder)
         folders.add(path.parent)
-        _write_flushed(path, body)
+        write_flushed(path, body)
     for each in sorted(folders, reverse=True):
-        _flush_folder(each)
+        flush_folder(each)
 
 
-def _store_error(error: OSError, doing: str) -> StoreError:
+def store_error(error: OSError, doing: str) -> StoreError:
+    """Return the error for a folder that cannot be written.
+
+    Args:
+        error: What the system said.
+        doing: What was to be done, as ``add X``.
+    """
     hint = "check free space and permissions; nothing was changed"
     where = f" ({error.filename})" if error.filename else ""
     return StoreError(f"cannot {doing}: {error.strerror}{where}", hint=hint)
@@ -91,32 +101,38 @@ def _roll_forward(entries: Path, work: Path, entry_id: str) -> None:
         _make_folders(target.parent, below=entries)
         if target.exists():
             target.rename(old)
-            _flush_folder(target.parent)
+            flush_folder(target.parent)
         new.rename(target)
-        _flush_folder(target.parent)
-        _flush_folder(work)
+        flush_folder(target.parent)
+        flush_folder(work)
     # Without the intent, the next one to come clears this folder; so it goes first.
-    (work / _INTENT).unlink(missing_ok=True)
-    _flush_folder(work)
+    (work / INTENT).unlink(missing_ok=True)
+    flush_folder(work)
     shutil.rmtree(work, ignore_errors=True)
 
 
 def _recover(entries: Path) -> int:
     done = 0
-    stage = _stage(entries)
+    stage = stage_of(entries)
     if not stage.is_dir():
         return 0
     for work in sorted(stage.iterdir()):
-        intent = work / _INTENT
+        intent = work / INTENT
         if intent.is_file():
             try:
-                entry_id = str(json.loads(intent.read_text(encoding="utf-8"))["id"])
+                said = json.loads(intent.read_text(encoding="utf-8"))
+                entry_id = None if "bulk" in said else str(said["id"])
             except (ValueError, KeyError, TypeError) as error:
                 hint = f"look into {work}, put its files back by hand, then remove it"
                 raise StoreError(
                     f"{intent}: expected an intent to add an entry, found something else", hint=hint
                 ) from error
-            _roll_forward(entries, work, entry_id)
+            if entry_id is None:
+                from kb.store import bulk
+
+                bulk.roll_forward(entries, work)
+            else:
+                _roll_forward(entries, work, entry_id)
             done += 1
         elif work.is_dir():
             shutil.rmtree(work, ignore_errors=True)
@@ -128,7 +144,7 @@ def _recover(entries: Path) -> int:
 def is_unfinished(entries: Path) -> bool:
     """Tell whether an addition was cut off, or goes on right now; costs one look at a folder."""
     try:
-        with os.scandir(_stage(entries)) as listing:
+        with os.scandir(stage_of(entries)) as listing:
             return any(True for _ in listing)
     except OSError:
         return False
@@ -154,7 +170,7 @@ def recover(entries: Path, *, wait_s: float = 60.0) -> int:
         try:
             return _recover(entries)
         except OSError as error:
-            raise _store_error(error, "complete an addition that was cut off") from error
+            raise store_error(error, "complete an addition that was cut off") from error
 
 
 @contextmanager
@@ -177,33 +193,33 @@ def adding(entries: Path, *, wait_s: float = 60.0) -> Iterator[Callable[[str, Ma
         if not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")
     except OSError as error:
-        raise _store_error(error, f"write below {entries}") from error
+        raise store_error(error, f"write below {entries}") from error
     with locked(_lock_file(entries), wait_s=wait_s):
         try:
             _recover(entries)
         except OSError as error:
-            raise _store_error(error, "complete an addition that was cut off") from error
+            raise store_error(error, "complete an addition that was cut off") from error
         yield lambda entry_id, files: _put(entries, entry_id, files)
 
 
 def _put(entries: Path, entry_id: str, files: Mapping[str, bytes]) -> None:
     target = layout.folder_of(entries, entry_id)
-    work = _stage(entries) / secrets.token_hex(8)
+    work = stage_of(entries) / secrets.token_hex(8)
     try:
         work.mkdir(parents=True)
         _write_tree(work / "new", files)
         _make_folders(target.parent, below=entries)
         # The intent appears under its name only when it is complete, and only after everything it promises.
         draft = work / "intent.draft"
-        _write_flushed(draft, json.dumps({"id": entry_id}).encode("utf-8"))
-        _flush_folder(work)
-        draft.rename(work / _INTENT)
-        for folder in (work, work.parent, entries / _HIDDEN):
-            _flush_folder(folder)
+        write_flushed(draft, json.dumps({"id": entry_id}).encode("utf-8"))
+        flush_folder(work)
+        draft.rename(work / INTENT)
+        for folder in (work, work.parent, entries / HIDDEN):
+            flush_folder(folder)
         _roll_forward(entries, work, entry_id)
     except OSError as error:
         _roll_back(work, target)
-        raise _store_error(error, f"add {entry_id}") from error
+        raise store_error(error, f"add {entry_id}") from error
 
 
 def _roll_back(work: Path, target: Path) -> None:
