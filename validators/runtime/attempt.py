@@ -1,7 +1,7 @@
 """One attempt at one entry, the same on every machine: judge its code, take its times, and make the evidence."""
 
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
@@ -11,8 +11,10 @@ from kb.validators.operators.spec import Workload
 from kb.validators.runtime import evidence, peaks, report, sessions, statistics, telemetry
 from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.judge import Options, judge
+from kb.validators.runtime.lineup import Baseline
 from kb.validators.runtime.pairing import Regime
 from kb.validators.runtime.report import Report
+from kb.validators.runtime.shaping import Effort
 
 Say = Callable[[str], None]
 
@@ -50,6 +52,17 @@ class Machine:
             self.facts["peaks"] = peaks.for_record(self._peaks)
         return self._peaks
 
+    @property
+    def known_peaks(self) -> dict[str, Any] | None:
+        """What was measured so far."""
+        return self._peaks
+
+    def adopt(self, measured: dict[str, Any]) -> None:
+        """Take over peaks that another process measured on this device a moment ago, unless there are own ones."""
+        if self._peaks is None:
+            self._peaks = measured
+            self.facts["peaks"] = peaks.for_record(measured)
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -72,24 +85,53 @@ def attempt(
     *,
     machine: Machine,
     say: Say | None = None,
-    hold: Callable[[dict[str, Any]], None] | None = None,
 ) -> Attempt:
     """Judge an entry, and time it if its order says so and nothing speaks against it.
 
     Args:
         order: ``id``, ``version``, ``digest``, ``entry_point``, ``language`` and ``operator`` of the entry;
             ``uses`` and ``calls``, from which its plan is drawn; ``workloads``, plain, or None for the operator's own;
-            ``timed``, the workloads to time, plain, and ``regimes``, pairs of cache and launch, or None for the usual.
+            ``timed``, the workloads to time, plain; ``regimes``, pairs of cache and launch, or None for the usual;
+            ``effort``, fields of :class:`Effort`, or None for the usual.
         source: The entry's code.
         machine: Where it is made.
         say: Called with a phrase at each step.
-        hold: Called with the evidence of values before timing begins, for whoever may be out of time then.
 
     Returns:
         Evidence, not yet signed. Whatever a candidate does is a verdict.
 
     Raises:
         JudgeError: The judge cannot work here; says nothing of the candidate.
+    """
+    made: Attempt = sessions.finished(attempt_steps(order, source, machine=machine, say=say))
+    return made
+
+
+def attempt_steps(
+    order: Mapping[str, Any],
+    source: bytes,
+    *,
+    machine: Machine,
+    say: Say | None = None,
+    hold: Callable[[dict[str, Any]], None] | None = None,
+) -> Generator[str, None, Attempt]:
+    """Make an attempt step by step; the first step may run beside others.
+
+    Args:
+        order: As for ``attempt``, likewise what is not named here.
+        source: The entry's code.
+        machine: Where it is made.
+        say: Called with a phrase.
+        hold: Called with the evidence of values before timing begins, for whoever may be out of time then.
+
+    Yields:
+        ``sessions.TOGETHER`` or ``sessions.ALONE``: what the next step needs.
+
+    Returns:
+        What ``attempt`` returns.
+
+    Raises:
+        JudgeError: The judge cannot work here.
     """
     began = evidence.now_utc()
     low, high = order["calls"]
@@ -107,7 +149,7 @@ def attempt(
     if hold is not None:
         hold(evident(found) | {"timing_notes": ["time ran out before anything was timed"]})
     try:
-        timed = _time(order, source, machine, say)
+        timed = yield from _timing(order, source, machine, say)
     except JudgeError as error:  # what was found of the values stands
         return Attempt(evident(found) | {"timing_notes": [f"not timed: {error.message}"[:300]]}, None)
     made = evident(_with_reasons(found, timed))
@@ -124,14 +166,14 @@ def attempt(
     return Attempt(made, timed.samples)
 
 
-def _time(order: Mapping[str, Any], source: bytes, machine: Machine, say: Say | None) -> sessions.Timed:
-    against = opponents(order["operator"], machine.device)
-    regimes = order.get("regimes")
-    return sessions.time_candidate(
-        operators.load(order["operator"]), source, baselines=against,
+def _timing(order: Mapping[str, Any], source: bytes, machine: Machine, say: Say | None) -> sessions.Steps:
+    regimes, effort = order.get("regimes"), order.get("effort")
+    return sessions.timing_steps(
+        operators.load(order["operator"]), source, baselines=opponents(order["operator"], machine.device),
         workloads=[Workload(**one) for one in order["timed"]],
         regimes=None if regimes is None else [Regime(cache, launch) for cache, launch in regimes],
-        device=machine.device, measured=machine.peaks(), ceilings=machine.ceilings, progress=say,
+        effort=None if effort is None else Effort(**effort),
+        device=machine.device, measured=machine.peaks, ceilings=machine.ceilings, progress=say,
     )  # fmt: skip
 
 
@@ -145,7 +187,7 @@ def _with_reasons(found: Report, timed: sessions.Timed) -> Report:
     return replace(found, verdict=word, reasons=reasons, details=(*found.details, *verdict.details))
 
 
-def opponents(operator: str, device: str) -> list[sessions.Baseline]:
+def opponents(operator: str, device: str) -> list[Baseline]:
     """Return the baselines of an operator that this device and these packages can run.
 
     Args:
@@ -162,9 +204,9 @@ def opponents(operator: str, device: str) -> list[sessions.Baseline]:
     return [_opponent(one) for one in able]
 
 
-def _opponent(one: baselines.Baseline) -> sessions.Baseline:
+def _opponent(one: baselines.Baseline) -> Baseline:
     package = one.packages[0] if one.packages else "torch"
-    return sessions.Baseline(
+    return Baseline(
         name=one.describe,
         version=f"{package} {metadata.version(package)}",
         source=one.source,

@@ -1,7 +1,8 @@
 """The inner process of a bundle: the judge. It holds no key; it reads orders and writes what came of each.
 
 Orders come on standard input and answers go to a descriptor of their own, one line of JSON each, so that nothing
-printed can be taken for an answer.
+printed can be taken for an answer. Between two steps of an order it says what the next one needs, ``together`` or
+``alone``, and waits until it may go on: there may be several inner processes, and only one of them measures.
 """
 
 import json
@@ -44,7 +45,7 @@ def _ready(device: str, job: dict[str, Any]) -> "Machine":
 
 
 def _serve(order: dict[str, Any], source: bytes, machine: "Machine", answers: TextIO) -> dict[str, Any]:
-    from kb.validators.runtime.attempt import attempt
+    from kb.validators.runtime.attempt import attempt_steps
     from kb.validators.runtime.errors import JudgeError
 
     def say(what: str) -> None:
@@ -53,11 +54,17 @@ def _serve(order: dict[str, Any], source: bytes, machine: "Machine", answers: Te
     def hold(made: dict[str, Any]) -> None:
         _answer(answers, {"held": made})
 
+    steps = attempt_steps(order, source, machine=machine, say=say, hold=hold)
     try:
-        done = attempt(order, source, machine=machine, say=say, hold=hold)
+        while True:
+            _answer(answers, {"needs": next(steps), "peaks": machine.known_peaks})
+            go = json.loads(sys.stdin.readline())
+            if go["peaks"] is not None:
+                machine.adopt(go["peaks"])
+    except StopIteration as end:
+        return {"evidence": end.value.evidence, "samples": end.value.samples, "peaks": machine.known_peaks}
     except JudgeError as error:
         return {"skipped": f"{error.message} ({error.hint})"}
-    return {"evidence": done.evidence, "samples": done.samples}
 
 
 def _toolchain() -> str:

@@ -1,14 +1,17 @@
 """Honest timing of one candidate: the public call, and the rounds that it consists of.
 
-Order: measure the machine's peaks; try the baselines out alone, which fixes the number of calls and picks the strongest
-one for each workload and regime; only then start the candidate; run the sessions; run those that show a difference
-again, in fresh processes, and let the second result replace the first. Everything that was measured goes into the
-samples, from which ``statistics.recompute`` gets every figure of the result.
+Order: start the baselines; measure the machine's peaks; try the baselines out alone, which fixes the number of calls
+and picks the strongest one for each workload and regime; only then start the candidate; run the sessions; run those
+that show a difference again, in fresh processes, and let the second result replace the first. Everything that was
+measured goes into the samples, from which ``statistics.recompute`` gets every figure of the result.
+
+Starting processes and building kernels needs cores, measuring needs the device to itself: ``timing_steps`` says before
+each step which of both it is, so that whoever times many candidates can start some of them side by side.
 """
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,10 +20,10 @@ from kb.validators.operators.spec import Operator, Workload
 from kb.validators.runtime import accelerator, assessing, building, peaks, report, statistics
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.floors import floor_of, operand_dtype
+from kb.validators.runtime.lineup import Baseline, Lineup, Task, shown
 from kb.validators.runtime.pairing import BASELINE, NotCapturableError, Regime, Session
-from kb.validators.runtime.shaping import Effort, Trial, try_out
+from kb.validators.runtime.shaping import Effort
 from kb.validators.runtime.sides import FailedError, Side
-from kb.validators.runtime.supply import ShapesVaryError
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.verdicts import Verdict
 from kb.validators.runtime.workplace import Workplace
@@ -36,19 +39,11 @@ _HOST_BYTES, _HOST_FLOPS = 32 << 20, 500_000_000
 
 Say = Callable[[str], None]
 
+TOGETHER, ALONE = "together", "alone"
+"""Whether a step may run beside steps of others, or needs the machine to itself."""
 
-@dataclass(frozen=True)
-class Baseline:
-    """What is timed against."""
-
-    name: str
-    """The library call: ``torch.nn.functional.rms_norm``."""
-    version: str
-    """``torch 2.11.0+cu130``."""
-    source: bytes
-    """A candidate's file with ``run``; trusted."""
-    takes: Callable[[Workload], bool] = lambda _: True
-    """Whether it can do a workload."""
+Steps = Generator[str, None, "Timed"]
+"""Yields what the step is that comes next; returns what came of all."""
 
 
 @dataclass(frozen=True)
@@ -63,17 +58,6 @@ class Timed:
     """Reasons to reject or doubt the candidate, found while it was timed."""
     notes: tuple[str, ...]
     """What was not timed, and why."""
-
-
-@dataclass
-class _Task:
-    """One workload in one regime."""
-
-    workload: Workload
-    regime: Regime
-    baseline: Baseline
-    trial: Trial
-    others: list[str] = field(default_factory=list)
 
 
 def workloads_of(operator: Operator, *, device: str, dtypes: Sequence[str] | None = None) -> list[Workload]:
@@ -131,17 +115,75 @@ def time_candidate(
     Raises:
         JudgeError: The judge itself cannot time here.
     """
+    steps = timing_steps(
+        operator, source, baselines=baselines, workloads=workloads, regimes=regimes, device=device, effort=effort,
+        measured=None if measured is None else lambda: measured, ceilings=ceilings, memory_bytes=memory_bytes,
+        limit_s=limit_s, progress=progress,
+    )  # fmt: skip
+    return finished(steps)
+
+
+def finished(steps: Generator[str, None, Any]) -> Any:  # noqa: ANN401 - what the steps return
+    """Take all steps at once, as whoever has the machine to himself does; returns what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def timing_steps(
+    operator: Operator,
+    source: bytes,
+    *,
+    baselines: Sequence[Baseline],
+    workloads: Sequence[Workload],
+    regimes: Sequence[Regime] | None = None,
+    device: str = accelerator.CPU,
+    effort: Effort | None = None,
+    measured: Callable[[], Mapping[str, Any]] | None = None,
+    ceilings: Mapping[str, Mapping[str, float]] | None = None,
+    memory_bytes: int = 4 << 30,
+    limit_s: float = 60.0,
+    progress: Say | None = None,
+) -> Steps:
+    """Time one candidate step by step; the first step may run beside others.
+
+    Args:
+        operator: As for ``time_candidate``, likewise what is not named here.
+        source: The candidate's file.
+        baselines: What is timed against.
+        workloads: What is timed.
+        regimes: How.
+        device: Where.
+        effort: How much.
+        measured: Gives the measured peaks, called when this has the machine to itself; None to measure then.
+        ceilings: Published peaks.
+        memory_bytes: Most memory.
+        limit_s: Longest time for one answer.
+        progress: Called with a phrase.
+
+    Yields:
+        ``TOGETHER`` or ``ALONE``: what the next step needs.
+
+    Returns:
+        What ``time_candidate`` returns.
+
+    Raises:
+        JudgeError: The judge itself cannot time here.
+    """
     say = progress or (lambda _: None)
+    run = _Timing(operator, source, device, effort or Effort(), ceilings or {}, memory_bytes, limit_s, say)
+    with contextlib.closing(run):
+        return (yield from run.steps(baselines, workloads, REGIMES[run.kind] if regimes is None else regimes, measured))
+
+
+def _peaks(device: str, say: Say) -> dict[str, Any]:
     say("measuring the machine")
     try:
-        found = dict(measured) if measured is not None else peaks.measure(device)
+        return peaks.measure(device)
     except RuntimeError as error:
         raise JudgeError(str(error), "kb doctor") from error
-    run = _Timing(
-        operator, source, device, effort or Effort(), found, ceilings or {}, memory_bytes, limit_s, say,
-    )  # fmt: skip
-    with contextlib.closing(run):
-        return run.all(baselines, workloads, REGIMES[run.kind] if regimes is None else regimes)
 
 
 @dataclass
@@ -152,13 +194,14 @@ class _Timing:
     source: bytes
     device: str
     effort: Effort
-    peaks: dict[str, Any]
     ceilings: Mapping[str, Mapping[str, float]]
     memory_bytes: int
     limit_s: float
     say: Say
     notes: list[str] = field(default_factory=list)
     verdict: Verdict = field(default_factory=Verdict)
+    peaks: dict[str, Any] = field(default_factory=dict)
+    lineup: Lineup | None = None
 
     def __post_init__(self) -> None:
         self.kind = self.device.partition(":")[0]
@@ -169,22 +212,38 @@ class _Timing:
 
     def close(self) -> None:
         """End what still runs."""
+        if self.lineup is not None:
+            self.lineup.close()
         if self.arbiter is not None:
             self.arbiter.end()
         self.place.close()
 
-    def all(self, baselines: Sequence[Baseline], workloads: Sequence[Workload], regimes: Sequence[Regime]) -> Timed:
+    def steps(
+        self,
+        baselines: Sequence[Baseline],
+        workloads: Sequence[Workload],
+        regimes: Sequence[Regime],
+        measured: Callable[[], Mapping[str, Any]] | None,
+    ) -> Steps:
         """Try out, time, and time again what showed a difference."""
-        tasks = self._tasks(baselines, workloads, regimes)
+        self.lineup = lineup = Lineup(
+            self.operator, workloads, side=self._side, kind=self.kind, say=self.say, notes=self.notes
+        )
+        lineup.open(baselines)
+        yield ALONE
+        self.peaks = dict(measured()) if measured is not None else _peaks(self.device, self.say)
+        tasks = lineup.choose(regimes, self.peaks, self.effort)
+        yield TOGETHER
         self._start_arbiter(tasks)
-        raws = self._round(tasks)
+        raws = yield from self._round(lineup, tasks)
         results = [raw for _, raw in raws]
         superseded: list[dict[str, Any]] = []
         timing = statistics.recompute(self._samples(results, superseded))
         again = [i for i, one in enumerate(timing) if one["verdict"] in ("FAST", "SLOW")]
         if self.effort.confirm and again and not self.verdict.reasons:
+            yield TOGETHER
             self.say("confirming")
-            second = self._round([raws[i][0] for i in again])
+            second = yield from self._round(lineup, [raws[i][0] for i in again])
             places = {id(raws[i][0]): i for i in again}
             for task, raw in second:
                 at = places[id(task)]
@@ -200,87 +259,31 @@ class _Timing:
             "results": list(results), "superseded": list(superseded),
         }  # fmt: skip
 
-    def _start_arbiter(self, tasks: Sequence[_Task]) -> None:
+    def _start_arbiter(self, tasks: Sequence[Task]) -> None:
         if self.kind != accelerator.CPU and any(building.heavy(self.operator, task.workload) for task in tasks):
             self.arbiter = assessing.ArbiterProcess(self.operator.name, self.device, pause=lambda _stopped: None)
 
-    def _tasks(
-        self, baselines: Sequence[Baseline], workloads: Sequence[Workload], regimes: Sequence[Regime]
-    ) -> list[_Task]:
-        """Time every baseline alone; the fastest one is the opponent of a workload in a regime."""
-        best: dict[tuple[int, int], _Task] = {}
-        for baseline in baselines:
-            self.say(f"trying out {baseline.name}")
-            fitting = [w for w in workloads if baseline.takes(w)]
-            with self._side(baseline.source, fitting, baseline.name) as side:
-                for task in self._tried(side, baseline, fitting, regimes) if side is not None else ():
-                    key = workloads.index(task.workload), regimes.index(task.regime)
-                    if key in best:
-                        names = [*best[key].others, baseline.name, best[key].baseline.name]
-                    else:
-                        names = [baseline.name]
-                    if key not in best or task.trial.call_us < best[key].trial.call_us:
-                        best[key] = task
-                    best[key].others = sorted(set(names) - {best[key].baseline.name})
-        for which, workload in enumerate(workloads):
-            if not any(key[0] == which for key in best):
-                self.notes.append(f"{_shown(workload)}: no baseline")
-        return [best[key] for key in sorted(best)]
+    def _side(self, source: bytes) -> Side:
+        return Side(source, place=self.place, device=self.device, memory_bytes=self.memory_bytes, limit_s=self.limit_s)
 
-    def _tried(
-        self, side: Side, baseline: Baseline, workloads: Sequence[Workload], regimes: Sequence[Regime]
-    ) -> Iterator[_Task]:
-        for workload in workloads:
-            for regime in regimes:
-                label = f"{baseline.name}, {_shown(workload)}, {regime.cache}, {regime.launch}"
-                try:
-                    trial = try_out(side, self.operator, workload, regime=regime, peaks=self.peaks, effort=self.effort)
-                except FailedError as error:
-                    self.notes.append(f"{label}: {error.detail[:200]}")
-                    continue
-                except ShapesVaryError:
-                    self.notes.append(f"{label}: the shapes of the arguments vary from call to call")
-                    continue
-                except (WorkerEndedError, JudgeError) as error:
-                    self.notes.append(f"{label}: {str(error)[:200]}")
-                    return
-                if trial is None:
-                    self.notes.append(f"{label}: does not fit into the cache")
-                else:
-                    yield _Task(workload, regime, baseline, trial)
-
-    @contextlib.contextmanager
-    def _side(self, source: bytes, workloads: Sequence[Workload], name: str) -> Iterator[Side | None]:
-        """Have a baseline's worker; None if it cannot be loaded here."""
-        side = Side(source, place=self.place, device=self.device, memory_bytes=self.memory_bytes, limit_s=self.limit_s)
-        try:
-            try:
-                side.start(self.operator, workloads)
-            except (FailedError, WorkerEndedError) as error:
-                self.notes.append(f"{name}: {str(error)[:200]}")
-                yield None
-            else:
-                yield side
-        finally:
-            side.end()
-
-    def _round(self, tasks: Sequence[_Task]) -> list[tuple[_Task, dict[str, Any]]]:
-        """Run the sessions of all tasks with one candidate process; a baseline's processes end with its last task."""
+    def _round(self, lineup: Lineup, tasks: Sequence[Task]) -> Generator[str, None, list[tuple[Task, dict[str, Any]]]]:
+        """Start the candidate, and run the sessions of all tasks; a baseline's processes end with its last task."""
         if not tasks:
             return []
-        candidate = Side(
-            self.source, place=self.place, device=self.device, memory_bytes=self.memory_bytes, limit_s=self.limit_s
-        )
-        found: list[tuple[_Task, dict[str, Any]]] = []
+        found: list[tuple[Task, dict[str, Any]]] = []
+        candidate = self._side(self.source)
         try:
             candidate.start(self.operator, [task.workload for task in tasks])
+            candidate.rest()
+            yield ALONE
             for source in dict.fromkeys(task.baseline.source for task in tasks):
                 own = [task for task in tasks if task.baseline.source == source]
                 candidate.rest()
-                with self._side(source, [task.workload for task in own], own[0].baseline.name) as baseline:
-                    if baseline is None:
-                        raise JudgeError(f"{own[0].baseline.name} could not be started again", "free some memory")
+                baseline = lineup.opponent(own)
+                try:
                     found += self._sessions(own, candidate, baseline)
+                finally:
+                    baseline.end()
             self.verdict.on_changes(candidate.changed())
             self.verdict.on_remains(candidate.worker)
         except (FailedError, WorkerEndedError) as error:
@@ -290,10 +293,10 @@ class _Timing:
         return sorted(found, key=lambda pair: tasks.index(pair[0]))
 
     def _sessions(
-        self, tasks: Sequence[_Task], candidate: Side, baseline: Side
-    ) -> Iterator[tuple[_Task, dict[str, Any]]]:
+        self, tasks: Sequence[Task], candidate: Side, baseline: Side
+    ) -> Iterator[tuple[Task, dict[str, Any]]]:
         for task in tasks:
-            self.say(f"timing {_shown(task.workload)}, {task.regime.cache}, {task.regime.launch}")
+            self.say(f"timing {shown(task.workload)}, {task.regime.cache}, {task.regime.launch}")
             heavy = building.heavy(self.operator, task.workload)
             session = Session(
                 self.operator, task.workload, regime=task.regime, shape=task.trial.shape, candidate=candidate,
@@ -303,17 +306,17 @@ class _Timing:
                 blocks = session.run(is_open=partial(self._is_open, task))
             except NotCapturableError as error:
                 whose = task.baseline.name if error.who == BASELINE else "the candidate"
-                self.notes.append(f"{_shown(task.workload)}: {whose} cannot be captured: {error.detail[:160]}")
+                self.notes.append(f"{shown(task.workload)}: {whose} cannot be captured: {error.detail[:160]}")
                 continue
             raw = self._raw(task, blocks, session.scrutiny.checked)
             own = frozenset({os.getpid(), *candidate.worker.pids(), *baseline.worker.pids()})
             yield task, raw | {"others_on_device": self.telemetry.others(own)}
 
-    def _is_open(self, task: _Task, blocks: list[dict[str, Any]]) -> bool:
+    def _is_open(self, task: Task, blocks: list[dict[str, Any]]) -> bool:
         (timing,) = statistics.recompute(self._samples([self._raw(task, blocks, 0)], []))
         return bool(timing["verdict"] == "AMBIGUOUS")
 
-    def _raw(self, task: _Task, blocks: list[dict[str, Any]], checked: int) -> dict[str, Any]:
+    def _raw(self, task: Task, blocks: list[dict[str, Any]], checked: int) -> dict[str, Any]:
         """Put together what the side file holds of one session."""
         workload, regime, trial = task.workload, task.regime, task.trial
         resident = self.peaks["l2_bytes"] / trial.shape.slots
@@ -348,8 +351,3 @@ class _Timing:
             "sweep_floor_us": round(sweep / self.peaks["copy_gbps"] / 1.3e3, 3),
             "confirms": False,
         }  # fmt: skip
-
-
-def _shown(workload: Workload) -> str:
-    axes = ", ".join(f"{name} {size}" for name, size in workload.axes.items())
-    return f"{axes}, {workload.dtype}"

@@ -55,6 +55,8 @@ class Effort:
     warm_ups: int = 2
     confirm: bool = True
     """Whether a difference is measured again in fresh processes, whose result replaces the first."""
+    most_bytes: int | None = None
+    """Most new contents of one batch, whose drawing takes most of the time; None: as many as the device's bound."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +100,9 @@ def shape_for(
     """
     own = supply.moving_bytes + (0 if regime.cache == "warm" else supply.static_bytes)
     wanted = max(effort.least_calls, math.ceil(pipe_us / PIPE_SHARE / max(call_us, 0.01)))
+    new_bytes = effort.most_bytes or _MOVING_BYTES[kind]
     most = min(
-        MOST_SLOTS[kind], _SLOT_BYTES[kind] // max(own, 1), _MOVING_BYTES[kind] // max(supply.moving_bytes, 1),
+        MOST_SLOTS[kind], _SLOT_BYTES[kind] // max(own, 1), new_bytes // max(supply.moving_bytes, 1),
         effort.most_slots or MOST_SLOTS[kind],
     )  # fmt: skip
     sweep = 0
