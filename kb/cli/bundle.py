@@ -19,6 +19,9 @@ def bundle(
         str | None, typer.Option(help="awkward, target or both, with a comma; else what is usual on the device.")
     ] = None,
     timing: Annotated[bool, typer.Option(help="Take times too.")] = False,
+    quick: Annotated[
+        bool, typer.Option(help="With --timing: one workload an entry, cold, and no second run: some 15 s an entry.")
+    ] = False,
     regimes: Annotated[
         str | None, typer.Option(help="Times in cold/eager, cold/graph, warm/eager, warm/graph; else the usual ones.")
     ] = None,
@@ -35,9 +38,12 @@ def bundle(
 
     uses = None if workloads is None else [one.strip() for one in workloads.split(",")]
     pairs = None if regimes is None else regimes.split(",")
+    if quick and not timing:
+        raise typer.BadParameter("--quick says how times are taken: give --timing too")
     found = made(
-        find_root(root), ids or [], output, device_kind=device_kind, uses=uses, timing=timing, regimes=pairs, days=days
-    )
+        find_root(root), ids or [], output, device_kind=device_kind, uses=uses, timing=timing, quick=quick,
+        regimes=pairs, days=days,
+    )  # fmt: skip
     if json:
         write_json(asdict(found))
         return

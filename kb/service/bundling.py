@@ -15,6 +15,8 @@ from kb.service.validating import chosen_ids
 from kb.store import files, layout
 from kb.store.files import StoredEntry
 
+QUICK_REGIMES = ("cold/eager", "cold/graph")
+
 DAYS = 14.0
 """How long the evidence of a bundle is accepted."""
 
@@ -47,6 +49,7 @@ def bundle(
     device_kind: str = "cuda",
     uses: Sequence[str] | None = None,
     timing: bool = False,
+    quick: bool = False,
     regimes: Sequence[str] | None = None,
     days: float = DAYS,
 ) -> Bundled:
@@ -59,6 +62,7 @@ def bundle(
         device_kind: ``cuda`` or ``cpu``.
         uses: ``awkward``, ``target`` or both; None for what is usual on the device.
         timing: Take times too.
+        quick: Times of one workload an entry, cold, eager and by graph replay, without a second run that confirms.
         regimes: ``cold/eager``, ``cold/graph``, ``warm/eager``, ``warm/graph``; None for the usual ones.
         days: How long its evidence is accepted.
 
@@ -73,7 +77,8 @@ def bundle(
     if device_kind not in ("cuda", "cpu"):
         raise ConfigError(f"expected a device kind of cuda or cpu, found {device_kind!r}", hint="kb bundle --help")
     _usable(uses)
-    pairs = None if regimes is None else [_regime(one) for one in regimes]
+    asked = QUICK_REGIMES if quick and regimes is None else regimes
+    pairs = None if asked is None else [_regime(one) for one in asked]
     named = chosen_ids(root, ids)
     wanted = tuple(uses or orders.uses_on(device_kind))
     rows: list[dict[str, Any]] = []
@@ -81,7 +86,7 @@ def bundle(
     left: list[Left] = []
     for entry_id in named:
         stored = files.read(layout.folder_of(root.entries, entry_id), entry_id)
-        row, why = _row(stored, device_kind, wanted, timing=timing, regimes=pairs)
+        row, why = _row(stored, device_kind, wanted, timing=timing, quick=quick, regimes=pairs)
         if row is None:
             left.append(Left(entry_id, why))
             continue
@@ -109,7 +114,13 @@ def _regime(text: str) -> list[str]:
 
 
 def _row(
-    stored: StoredEntry, device_kind: str, uses: Sequence[str], *, timing: bool, regimes: list[list[str]] | None
+    stored: StoredEntry,
+    device_kind: str,
+    uses: Sequence[str],
+    *,
+    timing: bool,
+    quick: bool,
+    regimes: list[list[str]] | None,
 ) -> tuple[dict[str, Any] | None, str]:
     """Return what a bundle holds of an entry, or why it holds nothing."""
     reason = orders.not_judged(stored)
@@ -120,7 +131,9 @@ def _row(
     if all(runs_on.values()):
         return None, str(runs_on[arches[0]])
     try:
-        order = orders.order_of(stored, uses=uses, timed_on=device_kind if timing else None, regimes=regimes)
+        order = orders.order_of(
+            stored, uses=uses, timed_on=device_kind if timing else None, regimes=regimes, quick=quick
+        )
     except ValidatorError as error:
         return None, error.message
     return {**order, "runs_on": runs_on}, ""

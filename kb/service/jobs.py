@@ -39,6 +39,8 @@ class Ordered(Strict):
     workloads: list[dict[str, Any]]
     timed: list[dict[str, Any]]
     regimes: list[list[str]] | None
+    effort: dict[str, Any] | None
+    """How much is measured, None for the usual."""
     baselines: list[Sha256]
     """sha256 of the sources that it may be timed against."""
 

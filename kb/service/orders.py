@@ -21,6 +21,12 @@ USES = ("awkward", "target")
 """Small and ugly workloads, for values; real shapes of targets, for a GPU."""
 
 
+QUICK: dict[str, Any] = {"pairs": 6, "extensions": 1, "confirm": False, "most_bytes": 64 << 20}
+"""The effort of a quick timing, as fields of ``shaping.Effort``."""
+
+_QUICK_MS = 3.0
+"""Workloads that take longer than this at best are left out of a quick timing where there are shorter ones."""
+
 _INTERPRETED = ("triton",)
 """Languages that a CPU only interprets: values, never speed."""
 
@@ -39,6 +45,7 @@ def order_of(
     uses: Sequence[str],
     timed_on: str | None = None,
     regimes: Sequence[Sequence[str]] | None = None,
+    quick: bool = False,
 ) -> dict[str, Any]:
     """Return the order for one entry.
 
@@ -47,10 +54,11 @@ def order_of(
         uses: ``awkward``, ``target`` or both.
         timed_on: Take times too, on a device of this kind, ``cpu`` or ``cuda``; not of what a CPU only interprets.
         regimes: Pairs of cache and launch to time in; None for the usual ones.
+        quick: Time the largest workload alone, cold, eager and by graph replay, and confirm nothing: another run does.
 
     Returns:
         ``id``, ``version``, ``digest``, ``entry_point``, ``language``, ``operator``, ``uses``, ``calls``,
-        ``workloads``, ``timed`` and ``regimes``.
+        ``workloads``, ``timed``, ``regimes`` and ``effort``.
 
     Raises:
         ValidatorError: Its dtypes and limits admit no workload, or torch is missing.
@@ -68,8 +76,9 @@ def order_of(
         "uses": list(uses),
         "calls": list(CALLS),
         "workloads": [_plain(one) for one in workloads],
-        "timed": [_plain(one) for one in _timed(stored, timed_on)] if timed_on is not None else [],
+        "timed": [_plain(one) for one in _timed(stored, timed_on, quick=quick)] if timed_on is not None else [],
         "regimes": None if regimes is None else [list(one) for one in regimes],
+        "effort": dict(QUICK) if quick else None,
     }
 
 
@@ -77,7 +86,7 @@ def _plain(workload: "Workload") -> dict[str, Any]:
     return {**asdict(workload), "axes": dict(workload.axes)}
 
 
-def _timed(stored: StoredEntry, kind: str) -> "list[Workload]":
+def _timed(stored: StoredEntry, kind: str, *, quick: bool) -> "list[Workload]":
     """Return the workloads of targets that are worth timing, of those that the entry admits."""
     if stored.file.operator not in VALUES or (kind == "cpu" and stored.file.language in _INTERPRETED):
         return []
@@ -86,7 +95,23 @@ def _timed(stored: StoredEntry, kind: str) -> "list[Workload]":
 
     worth = sessions.workloads_of(operators.load(str(stored.file.operator)), device=kind, dtypes=stored.file.dtypes)
     admitted = admitted_workloads(stored.file, uses=("target",))
-    return [one for one in worth if one in admitted]
+    found = [one for one in worth if one in admitted]
+    return [_largest(str(stored.file.operator), found)] if quick and found else found
+
+
+def _largest(operator: str, found: "list[Workload]") -> "Workload":
+    """Return the workload that takes longest, of those whose measuring does not take long itself."""
+    from kb.validators import operators
+
+    spec = operators.load(operator)
+
+    def milliseconds(one: "Workload") -> float:
+        cost = spec.cost(one.axes, one.dtype)
+        # Rates of the order of today's devices: 3 TB/s and 500 TFLOP/s.
+        return max(cost.essential_bytes / 3e9, cost.flops / 5e11)
+
+    short = [one for one in found if milliseconds(one) <= _QUICK_MS]
+    return max(short, key=milliseconds) if short else min(found, key=milliseconds)
 
 
 def source_of(stored: StoredEntry) -> bytes:

@@ -1,6 +1,7 @@
 """Bundles: judged where there is only torch, sealed, accepted once, and refused if anything was touched."""
 
 import copy
+import itertools
 import json
 import os
 import signal
@@ -42,9 +43,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         made = bundle(root, [SILU, SOFTMAX], archive, device_kind="cpu", timing=True, regimes=["warm/eager"])
         assert made.entries == (f"{SILU}@1", f"{SOFTMAX}@1")
         archive.chmod(0o644)
-        first = bundled.run(archive, "-o", "evidence.json", "--only", SILU, interrupt_at="measuring the machine")
+        first = bundled.run(archive, "-o", "evidence.json", "--only", SILU, interrupt_at="starting the baselines")
         before = json.loads(evidence.read_bytes())
-        second = bundled.run(archive, "-o", "evidence.json", "--resume")
+        second = bundled.run(archive, "-o", "evidence.json", "--resume", "--jobs", "2")
         yield Ran(root, settings, archive, evidence, first, second, before)
 
 
@@ -69,11 +70,25 @@ def test_a_bundle_needs_torch_alone_and_goes_on_where_it_stopped(ran: Ran) -> No
     assert (ran.before["untimed"], kept["timing"], kept["decision"]["verdict"]) == ([SILU], None, "accepted")
     assert kept["timing_notes"] == ["time ran out before anything was timed"]
     assert ran.second.returncode == boxing.NOT_ACCEPTED, ran.second.stderr
-    lines = [line.partition(",")[0] for line in ran.second.stdout.splitlines()]
+    lines = sorted(line.partition(",")[0] for line in ran.second.stdout.splitlines())
     assert lines == [f"{SILU}@1: accepted", f"{SOFTMAX}@1: needs_review (static_finding)"]
     made = json.loads(ran.evidence.read_bytes())
     assert made["untimed"] == []
     assert [one["entry"]["id"] for one in made["evidence"]] == [SILU, SOFTMAX]
+    assert made["evidence"][0]["timing"]
+
+
+def test_entries_are_judged_side_by_side_and_timed_one_at_a_time(ran: Ran) -> None:
+    at = [(line.split("]")[0], line) for line in ran.second.stderr.splitlines() if line.startswith("[")]
+    begun = [number for number, line in at if line.endswith(": starting")]
+    assert len(set(begun)) == 2
+    assert at.index(next(one for one in at if one[1].endswith(": starting") and one[0] == begun[1])) < next(
+        place for place, (_, line) in enumerate(at) if "trying out" in line
+    ), "the second had begun before the first was measured"
+    measured = [number for number, line in at if ": timing " in line]
+    assert measured == sorted(measured, key=measured.index), "one after the other"
+    changes = sum(one != other for one, other in itertools.pairwise(measured))
+    assert changes <= 1, "no turns in the middle of a session"
 
 
 def test_a_candidate_finds_neither_bundle_nor_keys(ran: Ran) -> None:

@@ -125,7 +125,7 @@ def attempt_steps(
         hold: Called with the evidence of values before timing begins, for whoever may be out of time then.
 
     Yields:
-        ``sessions.TOGETHER`` or ``sessions.ALONE``: what the next step needs.
+        ``turns.TOGETHER`` or ``turns.ALONE``: what the next step needs.
 
     Returns:
         What ``attempt`` returns.

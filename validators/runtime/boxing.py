@@ -1,23 +1,26 @@
 """What ``python job.pyz`` runs: the outer process of a bundle. Standard library only; it alone holds the job's key.
 
-It unpacks the judge into a private folder, without the key, starts the inner process on it, hands over one entry at a
-time, seals what comes back, and writes the file after every entry, so that a kill loses nothing that was done.
+It unpacks the judge into a private folder, without the key, starts inner processes on it, hands each one entry at a
+time, seals what comes back, and writes the file after every entry, so that a kill loses nothing that was done. Entries
+are judged and processes started side by side; while one is timed all others wait (``turns``).
 """
 
 import argparse
 import ctypes
 import json
 import os
-import select
-import subprocess
 import sys
+import threading
 import time
 import zipfile
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from kb.validators.runtime import sealing
+from kb.validators.runtime import sealing, turns
+from kb.validators.runtime.inner import Inner, InnerEndedError, OutOfTimeError
 from kb.validators.runtime.workplace import Workplace
 
 DONE, USAGE, NOT_ACCEPTED, STOPPED = 0, 2, 20, 21
@@ -25,19 +28,12 @@ DONE, USAGE, NOT_ACCEPTED, STOPPED = 0, 2, 20, 21
 
 JOB, KEY = "job.json", "key"
 _READY_LIMIT_S = 300
+_MOST_JOBS = 6
 _PR_SET_DUMPABLE = 4
 
 
 class BoxError(Exception):
     """Nothing can be done here; the message says what and what next."""
-
-
-class InnerEndedError(Exception):
-    """The inner process is gone."""
-
-
-class OutOfTimeError(Exception):
-    """The time that was given is used up."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -87,6 +83,7 @@ def _arguments(argv: Sequence[str] | None, job: Mapping[str, Any]) -> argparse.N
     parser.add_argument("--device", default="cpu" if job["device_kind"] == "cpu" else "cuda:0", help="cpu or cuda:N")
     parser.add_argument("--only", nargs="+", metavar="ID", help="these entries alone")
     parser.add_argument("--limit-s", type=float, metavar="N", help="stop after so many seconds")
+    parser.add_argument("--jobs", type=int, metavar="N", help="entries at once; times are always taken one at a time")
     parser.add_argument("--resume", action="store_true", help="go on with the evidence that is there")
     parser.add_argument("--list", action="store_true", help="show the entries and do nothing")
     asked = parser.parse_args(argv)
@@ -95,6 +92,11 @@ def _arguments(argv: Sequence[str] | None, job: Mapping[str, Any]) -> argparse.N
         if name not in known:
             raise BoxError(f"{name} is not in this bundle; --list shows what is")
     kind = asked.device.partition(":")[0]
+    if asked.jobs is None:
+        # Cores of a worker, its reference and a compiler.
+        asked.jobs = 1 if kind == "cpu" else max(1, min(_MOST_JOBS, (os.cpu_count() or 1) // 3))
+    if asked.jobs < 1:
+        raise BoxError("--jobs: expected 1 or more")
     if kind != job["device_kind"]:
         raise BoxError(f"this bundle was made for {job['device_kind']}, not for {kind}: kb bundle --device-kind {kind}")
     return asked
@@ -111,72 +113,119 @@ def _keep_private(archive: Path) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-class _Inner:
-    """The inner process, and its lines."""
+class _Lane:
+    """One inner process, and the entries that it takes one after another."""
 
-    def __init__(self, home: Path, device: str) -> None:
-        read_end, write_end = os.pipe()
-        code = f"import sys; sys.path.insert(0, {str(home)!r}); from kb.validators.runtime.boxed import main; main()"
-        self._errors = (home / "errors.txt").open("w+b")
-        try:
-            self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
-                [sys.executable, "-I", "-B", "-c", code, str(write_end), device, str(home)],
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, cwd=home,
-                pass_fds=(write_end,), start_new_session=True,
-            )  # fmt: skip
-        finally:
-            os.close(write_end)
-        self._descriptor = read_end
-        self._held = b""
+    def __init__(self, run: "_Run") -> None:
+        self.run = run
+        self.inner: Inner | None = None
+        self.held: dict[str, Any] | None = None
+        self._turn: str | None = None
 
-    def send(self, order: Mapping[str, Any]) -> None:
-        """Hand over one order."""
-        if self.process.stdin is None:
-            raise InnerEndedError("it has no input")
-        try:
-            self.process.stdin.write(sealing.canonical(order) + b"\n")
-            self.process.stdin.flush()
-        except OSError as error:
-            raise InnerEndedError(str(error)) from error
-
-    def answer(self, deadline: float | None) -> dict[str, Any]:
-        """Wait for the next line.
-
-        Args:
-            deadline: On the monotonic clock; None for none.
+    def work(self) -> None:
+        """Take entries until none is left.
 
         Raises:
-            InnerEndedError: It is gone.
-            OutOfTimeError: The deadline has passed.
+            BoxError: Nothing can be done here.
+            OutOfTimeError: Time is used up, or the run was ended.
         """
-        while b"\n" not in self._held:
-            left = None if deadline is None else deadline - time.monotonic()
-            if left is not None and left <= 0:
-                raise OutOfTimeError
-            if not select.select([self._descriptor], [], [], left)[0]:
-                continue
-            part = os.read(self._descriptor, 1 << 20)
-            if not part:
-                code = self.process.wait()
-                raise InnerEndedError(f"the judge's process ended with code {code}: {self._said()}")
-            self._held += part
-        line, _, self._held = self._held.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        while (order := self.run.next()) is not None:
+            label = f"[{order['number']}/{self.run.count}] {order['id']}@{order['version']}"
+            self.held = None
+            try:
+                self._take(turns.TOGETHER)
+                self._start()
+                reason = self._fitting(order)
+                if reason is None:
+                    reason = self._one(order, label)
+            except OutOfTimeError:
+                _tell(f"{label}: stopped{'; its values are kept' if self.held else ''}")
+                self.run.keep_held(self.held)
+                raise
+            except InnerEndedError as error:
+                self.run.keep_held(self.held)
+                self.end()
+                if self.run.over:
+                    raise OutOfTimeError from error
+                reason = str(error)
+            finally:
+                self._give()
+            self.run.done(order, label, reason)
 
-    def _said(self) -> str:
-        self._errors.seek(0)
-        return self._errors.read()[-400:].decode("utf-8", "replace").strip().replace("\n", " | ")
+    def _take(self, need: str) -> None:
+        self._give()
+        self.run.turns.take(need, deadline=self.run.deadline)
+        self._turn = need
+
+    def _give(self) -> None:
+        if self._turn is not None:
+            self.run.turns.give(self._turn)
+        self._turn = None
 
     def end(self) -> None:
-        """End it, and with it its workers."""
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
-        os.close(self._descriptor)
-        self._errors.close()
+        """End the inner process."""
+        inner, self.inner = self.inner, None
+        if inner is not None:
+            inner.end()
+
+    def kill(self) -> None:
+        """Kill the inner process from another thread; this lane's own sees that it is gone, and clears up."""
+        inner = self.inner
+        if inner is not None:
+            inner.process.kill()
+
+    def _start(self) -> None:
+        """Start the inner process unless it runs, and see that it can work here."""
+        if self.inner is not None:
+            return
+        self.inner = Inner(self.run.home, self.run.asked.device)
+        if self.run.over:
+            raise OutOfTimeError
+        ends = [time.monotonic() + _READY_LIMIT_S, *([] if self.run.deadline is None else [self.run.deadline])]
+        try:
+            said = self.inner.answer(min(ends))
+        except InnerEndedError as error:
+            raise BoxError(f"{error}; an isolated Python sees neither PYTHONPATH nor the user's packages") from error
+        if "unable" in said:
+            hint = "numpy and torch have to be installed where python -I finds them, in a venv, say"
+            raise BoxError(f"the judge cannot work here: {said['unable']}; {hint}")
+        for folder in said["candidates_read"]:
+            if self.run.archive.is_relative_to(folder):
+                raise BoxError(f"candidates may read {folder}: move {self.run.archive.name} and its key somewhere else")
+        self.run.meet(said)
+
+    def _fitting(self, order: Mapping[str, Any]) -> str | None:
+        """Say why an entry is not for this device, or None."""
+        arch = str(self.run.facts["arch"])
+        if arch not in order["runs_on"]:
+            return f"whether it runs on {arch} was not known when the bundle was made"
+        reason = order["runs_on"][arch]
+        return None if reason is None else str(reason)
+
+    def _one(self, order: Mapping[str, Any], label: str) -> str | None:
+        """Have one entry judged; returns why it could not be."""
+        if self.inner is None:
+            raise InnerEndedError("it was not started")
+        began = time.monotonic()
+        _tell(f"{label}: starting")
+        self.inner.send({name: value for name, value in order.items() if name not in ("runs_on", "number")})
+        while True:
+            said = self.inner.answer(self.run.deadline)
+            if "step" in said:
+                _tell(f"{label}: {time.monotonic() - began:.0f} s: {said['step']}")
+            elif "held" in said:
+                self.held = said["held"]
+            elif "needs" in said:
+                self.run.learn(said["peaks"])
+                self._take(str(said["needs"]))
+                self.inner.send({"peaks": self.run.peaks})
+            elif "skipped" in said:
+                return str(said["skipped"])
+            else:
+                self.run.learn(said["peaks"])
+                self.run.file(order, said, time.monotonic() - began)
+                self.held = None
+                return None
 
 
 class _Run:
@@ -188,9 +237,13 @@ class _Run:
         self.deadline = None if asked.limit_s is None else time.monotonic() + asked.limit_s
         self.document = sealing.empty(str(job["job"]))
         self.facts: dict[str, Any] = {}
-        self.inner: _Inner | None = None
-        self.held: dict[str, Any] | None = None
+        self.peaks: dict[str, Any] | None = None
+        self.turns = turns.Turns()
         self.home = Path()
+        self.over = False
+        self.count = 0
+        self._waiting: deque[dict[str, Any]] = deque()
+        self._lock = threading.RLock()
 
     def run(self) -> int:
         """Judge what is asked for; returns the exit code."""
@@ -203,18 +256,15 @@ class _Run:
         again = set(self.document["untimed"])
         done = {one["entry"]["id"] for one in self.document["evidence"]} - again
         todo = [one for one in wanted if one["id"] not in done]
+        self._waiting = deque({**one, "number": number} for number, one in enumerate(todo, start=1))
+        self.count = len(todo)
         self.document["skipped"] = []
         place = Workplace()
         try:
             self.home = place.folder("bundle")
             self._unpack()
-            complete = self._all(todo)
-        except KeyboardInterrupt:
-            self._keep_held()
-            complete = False
+            complete = self._all(max(1, min(self.asked.jobs, len(todo))))
         finally:
-            if self.inner is not None:
-                self.inner.end()
             place.close()
         return self._summary(complete)
 
@@ -238,109 +288,94 @@ class _Run:
                     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                     target.write_bytes(opened.read(name))
 
-    def _all(self, todo: Sequence[Mapping[str, Any]]) -> bool:
-        """Judge one entry after another; returns False if time ran out."""
-        for number, order in enumerate(todo, start=1):
-            label = f"[{number}/{len(todo)}] {order['id']}@{order['version']}"
-            self.held = None
+    def _all(self, jobs: int) -> bool:
+        """Judge all entries, some side by side; returns False if time ran out or somebody stopped it.
+
+        Raises:
+            BoxError: Nothing can be done here.
+        """
+        lanes = [_Lane(self) for _ in range(jobs)]
+        with ThreadPoolExecutor(jobs) as pool:
+            ended = [pool.submit(lane.work) for lane in lanes]
             try:
-                self._start()
-                reason = self._fitting(order)
-                if reason is None:
-                    reason = self._one(order, label)
-            except OutOfTimeError:
-                _tell(f"{label}: stopped, --limit-s is used up{'; its values are kept' if self.held else ''}")
-                self._keep_held()
-                return False
-            except InnerEndedError as error:
-                reason = str(error)
-                self._keep_held()
-                self._forget_inner()
+                wait(ended, return_when=FIRST_EXCEPTION)
+            except KeyboardInterrupt:
+                ended.append(pool.submit(_interrupted))
+            finally:
+                failed = [one for one in ended if one.done() and one.exception() is not None]
+                self.over = bool(failed) or len(ended) > jobs
+                if self.over:
+                    self.turns.end()
+                    for lane in lanes:
+                        lane.kill()
+                wait(ended)
+                for lane in lanes:
+                    lane.end()
+        faults = [one.exception() for one in ended]
+        for fault in faults:
+            if fault is not None and not isinstance(fault, OutOfTimeError):
+                raise fault
+        return not any(faults)
+
+    def next(self) -> dict[str, Any] | None:
+        """Return the next order, None if there is none.
+
+        Raises:
+            OutOfTimeError: The run is over.
+        """
+        with self._lock:
+            if not self._waiting:
+                return None
+            if self.over or (self.deadline is not None and time.monotonic() >= self.deadline):
+                raise OutOfTimeError
+            return self._waiting.popleft()
+
+    def meet(self, said: Mapping[str, Any]) -> None:
+        """Take note of what an inner process says of this machine."""
+        with self._lock:
+            if not self.facts:
+                _tell(f"{said['ready']['name']} ({said['ready']['arch']}), {said['toolchain']}")
+                _tell("the key stays in this process; candidates can read neither it nor the bundle")
+            self.facts = said["ready"]
+
+    def learn(self, measured: dict[str, Any] | None) -> None:
+        """Take note of measured peaks, which all inner processes share."""
+        with self._lock:
+            self.peaks = self.peaks or measured
+
+    def keep_held(self, held: dict[str, Any] | None) -> None:
+        """Keep the evidence of values of an entry whose timing did not come to its end."""
+        if held is not None:
+            with self._lock:
+                self._put(held)
+                self.document["untimed"].append(held["entry"]["id"])
+                sealing.write(self.output, self.document, self.key)
+
+    def file(self, order: Mapping[str, Any], said: Mapping[str, Any], seconds: float) -> None:
+        """Put what came of an entry into the document."""
+        decision = said["evidence"]["decision"]
+        reasons = f" ({', '.join(decision['reasons'])})" if decision["reasons"] else ""
+        with self._lock:
+            self._put(said["evidence"])
+            if said["samples"] is not None:
+                self.document["samples"][said["evidence"]["samples_sha256"]] = said["samples"]
+            sys.stdout.write(f"{order['id']}@{order['version']}: {decision['verdict']}{reasons}, {seconds:.0f} s\n")
+            sys.stdout.flush()
+
+    def done(self, order: Mapping[str, Any], label: str, reason: str | None) -> None:
+        """Write the document after an entry, and why it was not judged if it was not."""
+        with self._lock:
             if reason is not None:
                 _tell(f"{label}: skipped: {reason}")
                 self.document["skipped"].append({"id": order["id"], "reason": reason[:600]})
             sealing.write(self.output, self.document, self.key)
-        return True
-
-    def _keep_held(self) -> None:
-        """Keep the evidence of values of an entry whose timing did not come to its end."""
-        held = self.held
-        if held is not None:
-            self._put(held)
-            self.document["untimed"].append(held["entry"]["id"])
-            sealing.write(self.output, self.document, self.key)
 
     def _put(self, made: dict[str, Any]) -> None:
-        """Put evidence in the place of what there was of the entry."""
+        """Put evidence in the place of what there was of the entry, in the order of the bundle."""
         which = made["entry"]["id"]
-        self.document["evidence"] = [one for one in self.document["evidence"] if one["entry"]["id"] != which]
-        self.document["evidence"].append(made)
+        kept = {one["entry"]["id"]: one for one in self.document["evidence"]} | {which: made}
+        self.document["evidence"] = [kept[one["id"]] for one in self.job["entries"] if one["id"] in kept]
         self.document["untimed"] = [one for one in self.document["untimed"] if one != which]
-        self.held = None
-
-    def _start(self) -> None:
-        """Start the inner process unless it runs, and see that it can work here."""
-        if self.inner is not None:
-            return
-        self.inner = _Inner(self.home, self.asked.device)
-        ends = [time.monotonic() + _READY_LIMIT_S, *([] if self.deadline is None else [self.deadline])]
-        try:
-            said = self.inner.answer(min(ends))
-        except InnerEndedError as error:
-            raise BoxError(f"{error}; an isolated Python sees neither PYTHONPATH nor the user's packages") from error
-        if "unable" in said:
-            hint = "numpy and torch have to be installed where python -I finds them, in a venv, say"
-            raise BoxError(f"the judge cannot work here: {said['unable']}; {hint}")
-        for folder in said["candidates_read"]:
-            if self.archive.is_relative_to(folder):
-                raise BoxError(f"candidates may read {folder}: move {self.archive.name} and its key somewhere else")
-        if not self.facts:
-            _tell(f"{said['ready']['name']} ({said['ready']['arch']}), {said['toolchain']}")
-            _tell("the key stays in this process; candidates can read neither it nor the bundle")
-        self.facts = said["ready"]
-
-    def _forget_inner(self) -> None:
-        if self.inner is not None:
-            self.inner.end()
-        self.inner = None
-
-    def _fitting(self, order: Mapping[str, Any]) -> str | None:
-        """Say why an entry is not for this device, or None."""
-        arch = str(self.facts["arch"])
-        if arch not in order["runs_on"]:
-            return f"whether it runs on {arch} was not known when the bundle was made"
-        reason = order["runs_on"][arch]
-        return None if reason is None else str(reason)
-
-    def _one(self, order: Mapping[str, Any], label: str) -> str | None:
-        """Have one entry judged; returns why it could not be."""
-        if self.inner is None:
-            raise InnerEndedError("it was not started")
-        if self.deadline is not None and time.monotonic() >= self.deadline:
-            raise OutOfTimeError
-        began = time.monotonic()
-        _tell(f"{label}: starting")
-        self.inner.send({name: value for name, value in order.items() if name != "runs_on"})
-        while True:
-            said = self.inner.answer(self.deadline)
-            if "step" in said:
-                _tell(f"{label}: {time.monotonic() - began:.0f} s: {said['step']}")
-                continue
-            if "held" in said:
-                self.held = said["held"]
-                continue
-            if "skipped" in said:
-                return str(said["skipped"])
-            self._put(said["evidence"])
-            if said["samples"] is not None:
-                self.document["samples"][said["evidence"]["samples_sha256"]] = said["samples"]
-            decision = said["evidence"]["decision"]
-            reasons = f" ({', '.join(decision['reasons'])})" if decision["reasons"] else ""
-            sys.stdout.write(
-                f"{order['id']}@{order['version']}: {decision['verdict']}{reasons}, {time.monotonic() - began:.0f} s\n"
-            )
-            sys.stdout.flush()
-            return None
 
     def _summary(self, complete: bool) -> int:
         verdicts = [one["decision"]["verdict"] for one in self.document["evidence"]]
@@ -352,3 +387,7 @@ class _Run:
             _tell(f"not all is done: python {self.archive.name} --resume -o {self.asked.output}")
             return STOPPED
         return DONE if accepted == len(verdicts) else NOT_ACCEPTED
+
+
+def _interrupted() -> None:
+    raise OutOfTimeError

@@ -25,6 +25,7 @@ from kb.validators.runtime.pairing import BASELINE, NotCapturableError, Regime, 
 from kb.validators.runtime.shaping import Effort
 from kb.validators.runtime.sides import FailedError, Side
 from kb.validators.runtime.telemetry import Telemetry
+from kb.validators.runtime.turns import ALONE, TOGETHER
 from kb.validators.runtime.verdicts import Verdict
 from kb.validators.runtime.workplace import Workplace
 
@@ -38,9 +39,6 @@ _HOST_BYTES, _HOST_FLOPS = 32 << 20, 500_000_000
 """Workloads beyond these are not timed on a CPU: one call would take longer than it tells."""
 
 Say = Callable[[str], None]
-
-TOGETHER, ALONE = "together", "alone"
-"""Whether a step may run beside steps of others, or needs the machine to itself."""
 
 Steps = Generator[str, None, "Timed"]
 """Yields what the step is that comes next; returns what came of all."""

@@ -15,8 +15,8 @@ from kb.validators import operators
 from kb.validators.operators.spec import Workload
 from kb.validators.runtime import statistics
 from kb.validators.runtime.errors import JudgeError
-from kb.validators.runtime.pairing import Regime, Session, Shape
 from kb.validators.runtime.lineup import Baseline
+from kb.validators.runtime.pairing import Regime, Session, Shape
 from kb.validators.runtime.sessions import time_candidate, workloads_of
 from kb.validators.runtime.shaping import Effort, shape_for
 from kb.validators.runtime.sides import Batch, FailedError, Side

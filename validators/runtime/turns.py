@@ -1,0 +1,67 @@
+"""Who may go on: any number of steps side by side, or one that needs the machine to itself. Standard library only."""
+
+import threading
+import time
+
+from kb.validators.runtime.inner import OutOfTimeError
+
+TOGETHER, ALONE = "together", "alone"
+"""What a step needs."""
+
+
+class Turns:
+    """Steps side by side, and steps alone; no new step begins while one waits to be alone."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._together, self._waiting, self._alone = 0, 0, False
+        self._over = False
+
+    def take(self, need: str, *, deadline: float | None = None) -> None:
+        """Wait until a step may begin.
+
+        Args:
+            need: ``TOGETHER`` or ``ALONE``.
+            deadline: On the monotonic clock; None for none.
+
+        Raises:
+            OutOfTimeError: The deadline has passed, or ``end`` was called.
+            ValueError: Another need.
+        """
+        if need not in (TOGETHER, ALONE):
+            raise ValueError(f"expected {TOGETHER} or {ALONE}, found {need!r}")
+        with self._changed:
+            self._waiting += need == ALONE
+            try:
+                while not self._over and not self._free(need):
+                    left = None if deadline is None else deadline - time.monotonic()
+                    if left is not None and left <= 0:
+                        raise OutOfTimeError
+                    self._changed.wait(left)
+                if self._over:
+                    raise OutOfTimeError
+                self._together += need == TOGETHER
+                self._alone = need == ALONE
+            finally:
+                self._waiting -= need == ALONE
+                self._changed.notify_all()
+
+    def _free(self, need: str) -> bool:
+        if self._alone:
+            return False
+        return self._together == 0 if need == ALONE else self._waiting == 0
+
+    def give(self, need: str) -> None:
+        """Say that a step that was begun is over."""
+        with self._changed:
+            if need == ALONE:
+                self._alone = False
+            else:
+                self._together -= 1
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let nobody begin any more; whoever waits is out of time."""
+        with self._changed:
+            self._over = True
+            self._changed.notify_all()
