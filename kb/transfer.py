@@ -23,7 +23,7 @@ from kb.models.facts import EntryFacts, Limit, Transfer
 from kb.models.vocabulary import TRANSFER
 from kb.values import Frozen
 
-__all__ = ["Asked", "Transfer", "assess", "facts_of", "unchecked_limits"]
+__all__ = ["Asked", "Transfer", "assess", "facts_of", "lacks_unit", "unchecked_limits"]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,6 +78,11 @@ def assess(
     wanted = asked or Asked(axes or {})
     verdicts = [_assess_member(facts, member, wanted) for member in scope.members]
     return max(verdicts, key=lambda verdict: TRANSFER.index(verdict.kind))
+
+
+def lacks_unit(dtype: str, scope: DeviceScope) -> bool:
+    """Tell whether a format is only stored on a device, or on a member of a family, for want of a matrix unit."""
+    return dtype in _MATRIX_UNIT and _MATRIX_UNIT[dtype] not in scope.features
 
 
 def unchecked_limits(facts: EntryFacts, axes: Mapping[str, int]) -> tuple[str, ...]:

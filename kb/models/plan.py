@@ -1,4 +1,4 @@
-"""What a new target gets from the store: a plan; and what came of using an entry. Frozen values, standard library only."""
+"""What a new target gets from the store: a plan; and what came of using an entry. Standard library only."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class Excluded(Frozen):
 
     id: str
     because: str
-    """``license``, ``conflict``, ``devices``, ``refuted``, ``superseded``."""
+    """``license``, ``conflict``, ``devices`` (too few), ``refuted``, ``slower``, ``alternative`` (to others)."""
     reason: str
 
 
@@ -135,7 +135,7 @@ class Coverage(Frozen):
     operator: str
     share: float | None
     share_from: str | None
-    calls_per_step: int | None
+    calls_per_step: float | None
     runnable: tuple[str, ...]
     """Ids whose code runs there, best first."""
     offered: tuple[str, ...]

@@ -129,6 +129,18 @@ def cells_of(entries: Path, stored: "StoredEntry", judges: Judges) -> tuple[list
     return cells.cells_of(subject, good, judges.basis), ignored
 
 
+def record_fault(entries: Path, filed: "Filed", ring: Mapping[str, "PublicKey"]) -> str | None:
+    """Say why a record counts for nothing, or None; as for the catalogue, so without reading its samples.
+
+    Args:
+        entries: Folder of the entries.
+        filed: A well-formed record.
+        ring: Keys of judges that the knowledge base knows.
+    """
+    folder = layout.folder_of(entries, filed.entry_id) / layout.RECORDS
+    return _fault(filed, ring) or _samples_fault(filed, [path.name for path in folder.glob("*.json")])
+
+
 def _fault(filed: "Filed", ring: Mapping[str, "PublicKey"]) -> str | None:
     """Say why a well-formed record counts for nothing, or None; ``kb verify`` checks chains and plans besides."""
     from kb.models.record import canonical, decided

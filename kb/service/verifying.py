@@ -72,6 +72,22 @@ def verify(root: Root) -> Verified:
     return Verified(len(filed), tuple(sorted(faults, key=lambda one: (one.path, one.message))), not_recomputed)
 
 
+def record_faults(root: Root, one: Filed) -> list[str]:
+    """Return what is wrong with one record, apart from its place in a chain: signature, verdict, times, plan.
+
+    Args:
+        root: The knowledge base.
+        one: A well-formed record.
+
+    Raises:
+        EntryFormatError: The keyring is broken.
+    """
+    found = [fault.message for fault in _signature_faults(one, keys.read_keyring(root.entries))]
+    found += _content_faults(root, one)
+    workloads = _workloads_of(root, one)
+    return found if workloads is None else [*found, *soundness.plan_faults(one.record, workloads)]
+
+
 def _signature_faults(one: Filed, ring: dict[str, keys.PublicKey]) -> Iterator[Fault]:
     key = ring.get(one.record.judge.key)
     if key is None:

@@ -145,8 +145,8 @@ def append(entries: Path, raw: dict[str, Any], *, samples: bytes | None = None) 
     try:
         folder.mkdir(exist_ok=True)
         if samples is not None:
-            _write(folder, samples_name(str(record.samples_sha256)), samples)
-        _write(folder, name, body)
+            write_durably(folder, samples_name(str(record.samples_sha256)), samples)
+        write_durably(folder, name, body)
     except OSError as error:
         raise StoreError(
             f"cannot file {folder / name}: {error.strerror}", hint="check space and permissions"
@@ -154,7 +154,7 @@ def append(entries: Path, raw: dict[str, Any], *, samples: bytes | None = None) 
     return Filed(record.entry.id, name, raw, record)
 
 
-def _write(folder: Path, name: str, body: bytes) -> None:
+def write_durably(folder: Path, name: str, body: bytes) -> None:
     """Write a file so that it is there whole or not at all, and stays."""
     staged = folder / f".{name}.new"
     with staged.open("wb") as stream:
