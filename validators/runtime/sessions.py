@@ -118,7 +118,8 @@ def time_candidate(
         measured=None if measured is None else lambda: measured, ceilings=ceilings, memory_bytes=memory_bytes,
         limit_s=limit_s, progress=progress,
     )  # fmt: skip
-    return finished(steps)
+    made: Timed = finished(steps)
+    return made
 
 
 def finished(steps: Generator[str, None, Any]) -> Any:  # noqa: ANN401 - what the steps return
