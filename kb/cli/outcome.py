@@ -4,13 +4,14 @@ from typing import Annotated
 
 import typer
 
+from kb.cli.completing import entry_ids, results, target_ids
 from kb.cli.output import Json, RootOption, write, write_json
 
 
 def outcome(
-    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="The entry that was used.")],
-    target: Annotated[str, typer.Option(metavar="TARGET", help="What it was used on.")],
-    result: Annotated[str, typer.Option(help="won, neutral, lost or not_applied.")],
+    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="The entry that was used.", autocompletion=entry_ids)],
+    target: Annotated[str, typer.Option(metavar="TARGET", help="What it was used on.", autocompletion=target_ids)],
+    result: Annotated[str, typer.Option(help="won, neutral, lost or not_applied.", autocompletion=results)],
     record: Annotated[str | None, typer.Option(metavar="PATH", help="A record by the judge; needed for won.")] = None,
     note: Annotated[str | None, typer.Option(help="One line.")] = None,
     root: RootOption = None,

@@ -5,22 +5,31 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kb.cli.completing import devices, target_ids, uses
 from kb.cli.output import Json, RootOption, say, table, write, write_json
 
 if TYPE_CHECKING:
     from kb.models.plan import Plan, PlanRow
 
 _SHOWN = 20
+"""Most entries that a terminal is shown."""
 
 
 def seed(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Id of a target: kb list --kind target.")],
+    target: Annotated[
+        str,
+        typer.Argument(metavar="TARGET", help="Id of a target: kb list --kind target.", autocompletion=target_ids),
+    ],
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="DIR", help="Write the seed pack there.")
     ] = None,
     budget: Annotated[int, typer.Option(metavar="TOKENS", help="Most tokens of SEED.md.")] = 8000,
-    device: Annotated[str | None, typer.Option(help="Plan for this device or family instead.")] = None,
-    use: Annotated[str, typer.Option(help="commercial or research: licenses may forbid the first.")] = "commercial",
+    device: Annotated[
+        str | None, typer.Option(help="Plan for this device or family instead.", autocompletion=devices)
+    ] = None,
+    use: Annotated[
+        str, typer.Option(help="commercial or research: licenses may forbid the first.", autocompletion=uses)
+    ] = "commercial",
     root: RootOption = None,
     json: Json = False,
 ) -> None:

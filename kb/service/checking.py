@@ -8,7 +8,7 @@ from kb.config import Root
 from kb.errors import EntryFormatError, EntryNotFoundError
 from kb.service.findings import CheckReport, Finding
 from kb.service.versions import version_findings
-from kb.store import content, files, journal, layout
+from kb.store import content, files, journal, layout, outcomes
 from kb.store.files import StoredEntry
 from kb.validators.operators import names as operators
 
@@ -55,6 +55,17 @@ def _operator_findings(stored: StoredEntry) -> Iterator[Finding]:
         if name not in operators.NAMES:
             message = f"entries/{stored.id}: operator {name!r} has no spec, so no judge can run it"
             yield Finding("warning", stored.id, message, f"write validators/operators/{name}.py, or mend the name")
+
+
+def _outcome_findings(root: Root, stored: StoredEntry) -> Iterator[Finding]:
+    for name in stored.evidence:
+        folder, _, file = name.partition("/")
+        if folder != layout.OUTCOMES:
+            continue
+        try:
+            outcomes.read_one(root.entries, stored.id, file)
+        except EntryFormatError as error:
+            yield Finding("problem", stored.id, f"entries/{error.message}", error.hint)
 
 
 def _references(stored: StoredEntry) -> Iterator[tuple[str, str]]:
@@ -154,6 +165,7 @@ def check(paths: Sequence[str] | None, root: Root, *, history: bool = True) -> C
         if entry is not None:
             stored.append(entry)
             findings.extend(_operator_findings(entry))
+            findings.extend(_outcome_findings(root, entry))
             findings.extend(_reference_findings(entry, known))
     findings.extend(_axis_findings(stored))
     findings.extend(_twins(stored))
