@@ -6,7 +6,7 @@ import unicodedata
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _FORBIDDEN = re.compile(r'[<>:"|?*\x00-\x1f]')
 
-MOST = 96
+MOST = 110
 """Longest slug."""
 
 

@@ -163,6 +163,10 @@ class Recipe:
     notes: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     api: tuple[str, ...] = ()
+    variant: str = ""
+    """What tells it from others of its topic, in the id."""
+    timed: bool = False
+    """True where the source has timings."""
     arch: str | None = None
     """Where the source names the architecture itself."""
 
@@ -257,7 +261,8 @@ def _summary(recipe: Recipe) -> str:
     triton = recipe.toolchain.get("triton")
     version = f"Triton {triton}" if triton else "no Triton version stated"
     other = next((f"{name} {text}" for name, text in recipe.toolchain.items() if name != "triton"), None)
-    text = f"Tuned parameters, {len(recipe.rows)} rows; {other or version}; a recipe: no timings."
+    proof = "timed by its tuner" if recipe.timed else "a recipe: no timings"
+    text = f"Tuned parameters, {len(recipe.rows)} rows; {other or version}; {proof}."
     return text if len(text) <= 160 else text[:159] + "…"
 
 
@@ -287,7 +292,7 @@ def _requires(arch: str | None, dtypes: Iterable[str]) -> dict[str, Any]:
 def _slug(recipe: Recipe) -> str:
     key = [f"{name}{value}" for name, value in recipe.key]
     versions = [f"{name}{text}" for name, text in recipe.toolchain.items() if name == "triton"]
-    return slug(recipe.project, *key, recipe.precision, recipe.device, *versions)
+    return slug(recipe.project, recipe.variant, *key, recipe.precision, recipe.device, *versions)
 
 
 def _shown(rows: Sequence[str]) -> str:
@@ -305,7 +310,9 @@ def _readme(title: str, recipe: Recipe, provenance: Provenance) -> str:
         "is the original file, byte for byte.",
         *([f"{rows}"] if rows else []),
         *(f"- {note}" for note in recipe.notes),
-        "- A recipe, not evidence: it has no timings and does not say against what it won.",
+        "- Timings are the tuner's own; our judge did not measure them."
+        if recipe.timed
+        else "- A recipe, not evidence: it has no timings and does not say against what it won.",
         "",
         f"Source: {provenance.repository}{commit}, `{provenance.path}`.",
         "",

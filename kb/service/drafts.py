@@ -153,8 +153,7 @@ def _source_of(folder: Path) -> Mapping[str, Any] | None:
 
 
 def _names(source: Mapping[str, Any], repository: str) -> bool:
-    origin = str(source.get("origin", ""))
-    return origin == repository or origin.startswith(f"{repository}, ")
+    return str(source.get("origin", "")) == repository
 
 
 def compose(
@@ -185,7 +184,7 @@ def compose(
         **({"restrictions": restrictions} if restrictions else {}),
         **({"withdrawn": withdrawn} if withdrawn else {}),
         "source": {
-            "origin": f"{source.repository}, {source.commit}" if source.commit else source.repository,
+            "origin": source.repository,
             "url": source.url,
             "commit": source.commit,
             "path": source.path,
