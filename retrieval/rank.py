@@ -12,6 +12,7 @@ from kb.values import Frozen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from kb.retrieval.axes import Fit
     from kb.transfer import Transfer
 
 _FREE: Mapping[str, float] = {
@@ -41,6 +42,8 @@ _ABOUT = 0.3
 _FRESHNESS: Mapping[str, float] = {"fresh": 1.0, "unknown": 0.5, "stale": 0.4, "infeasible": 0.2, "refuted": 0.0}
 _KIND: Mapping[str, float] = {"target": 0.2, "campaign": 0.3, "combination": 0.6}
 """A target describes what is wanted, a combination what it is made of: nearly every word of a domain is in them."""
+_SIZES = 0.3
+"""What tuned parameters lose whose sizes have nothing to do with the asked ones."""
 _LEAST_GAIN, _MOST_GAIN = 0.25, 1.25
 """Measured speed-ups beyond these count no further: what is proven matters more than by how much."""
 _CODE_FOR_TROUBLE = 0.4
@@ -107,6 +110,18 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
     if "training" in candidate.topics and "training" not in understanding.facets.get("phase", ()):
         total *= _TRAINING
     return round(min(total, 1.0), 4)
+
+
+def with_sizes(score: float, fit: Fit) -> float:
+    """Return the score of tuned parameters where sizes were asked: those for just these come first.
+
+    Args:
+        score: What :func:`score` gave, 0 to 1.
+        fit: How their sizes, device and dtype fit.
+    """
+    if fit.exact:
+        return round(0.5 + score / 2.0, 4)
+    return round(score * (1.0 - _SIZES * (1.0 - fit.agreement)), 4)
 
 
 def _evidence(candidate: Candidate) -> float:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from kb.hardware import DeviceScope
+    from kb.retrieval.axes import Fit
 
 MAX_CHARACTERS = 4_000
 """How much of a query is read; a longer one is a pasted log, and its first lines say what broke."""
@@ -82,6 +83,8 @@ class _Ranked(Frozen):
     score: float
     candidate: rank.Candidate
     row: Mapping[str, Any]
+    fit: Fit | None = None
+    """How its tuned parameters fit the asked sizes; None where none were asked or it has none."""
 
     @property
     def reach(self) -> str | None:
@@ -100,6 +103,11 @@ class _Search:
         self.understanding = understand(connection, query[:MAX_CHARACTERS])
         self.devices = scope.devices or _mentioned(self.understanding)
         self.today = evidence.today_of(connection)
+        self.sizes: tuple[tuple[str, int], ...] = ()
+        if "=" in query:
+            from kb.retrieval import axes
+
+            self.sizes = axes.asked(query[:MAX_CHARACTERS])
 
     def answer(self, limit: int, began: float) -> Answer:
         """Rank, explain and pack."""
@@ -112,7 +120,7 @@ class _Search:
             empty_because=None if ranked else self.empty_because(dropped),
             took_ms=round((time.perf_counter() - began) * 1000, 3),
             expansions=self.understanding.expansions,
-            notes=self.notes(dropped),
+            notes=(*self.nearest(ranked), *self.notes(dropped)),
         )
 
     def ranked(self, scope: Scope, limit: int) -> tuple[list[_Ranked], list[_Ranked]]:
@@ -183,7 +191,25 @@ class _Search:
             gain=evidence.gain(cells, scope=self.devices, today=self.today),
             withdrawn=row["withdrawn"],
         )
-        return _Ranked(rank.score(candidate, self.understanding, asked=self.scope.devices is not None), candidate, row)
+        score = rank.score(candidate, self.understanding, asked=self.scope.devices is not None)
+        found = self.fit(row)
+        return _Ranked(score if found is None else rank.with_sizes(score, found), candidate, row, found)
+
+    def fit(self, row: Mapping[str, Any]) -> Fit | None:
+        """Hold tuned parameters against the sizes that the query states."""
+        tuned = row["facts"].get("tuned")
+        if not self.sizes or not tuned:
+            return None
+        from kb.retrieval import axes
+
+        return axes.fit(
+            self.sizes,
+            tuned,
+            device_names=None if self.devices is None else self.devices.device_names,
+            said=self.understanding.said,
+            asked_dtypes=self.understanding.facets.get("dtype", ()),
+            dtypes=row["facts"].get("dtypes", ()),
+        )
 
     def hit(self, one: _Ranked) -> Hit:
         """Pack what is shown of an entry; only hits that are returned come here."""
@@ -211,6 +237,9 @@ class _Search:
         """Say why an entry is shown."""
         device = None if self.devices is None else _short(self.devices)
         found = rank.reasons(one.candidate, device)
+        if one.fit is not None:
+            differs = "; ".join(one.fit.differences)
+            found = (f"differs from what was asked: {differs}" if differs else "tuned for just these sizes", *found)
         matched = rank.matched(one.candidate, self.understanding)
         meant = None if self.blend is None else self.blend.why(one.row["rowid"])
         if meant is not None:
@@ -221,6 +250,15 @@ class _Search:
             said = [term for term in self.understanding.terms if term in body][:6]
             matched = (f"its text has {', '.join(said)}" if said else "its text has forms of the words asked for",)
         return (*found, *matched)
+
+    def nearest(self, ranked: list[_Ranked]) -> tuple[str, ...]:
+        """Say that nothing is tuned for the asked sizes, and which comes nearest."""
+        tuned = [one for one in ranked if one.fit is not None]
+        if not tuned or any(one.fit is not None and one.fit.exact for one in tuned):
+            return ()
+        sizes = " ".join(f"{name}={size}" for name, size in self.sizes)
+        differs = "; ".join(tuned[0].fit.differences) if tuned[0].fit is not None else ""
+        return (f"nothing is tuned for just {sizes} as asked; nearest: {tuned[0].row['id']}, which differs: {differs}",)
 
     def notes(self, dropped: list[_Ranked]) -> tuple[str, ...]:
         """Say what was left out or assumed."""
