@@ -69,7 +69,7 @@ def _goals(traffic: Sequence[Traffic]) -> list[Goal]:
     }
     found = []
     for one in traffic:
-        metric, better = metrics[one.phase]
+        metric, better = metrics[one.phase or "decode"]
         found.append(Goal.model_validate({"metric": metric, "better": better, "traffic": one.name}))
     return found
 

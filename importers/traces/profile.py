@@ -1,0 +1,103 @@
+"""What is kept of a trace: times and calls by kernel, launching operation and shapes."""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kb.errors import SourceUnavailableError
+
+LONGEST_NAME = 4_096
+"""Characters of a kernel's name that are kept; templates of CUTLASS have some thousands."""
+MOST_NAMES = 200_000
+"""Different kernels and operations of one trace."""
+_LONGEST_US = 1e13
+
+
+class Operation(NamedTuple):
+    """What a framework called."""
+
+    name: str
+    dims: tuple[tuple[int, ...], ...] = ()
+    """Sizes of its tensor arguments; an empty one for everything else."""
+    dtypes: tuple[str, ...] = ()
+    """As the framework calls them; empty for what is no tensor."""
+
+
+class Key(NamedTuple):
+    """Calls that count together."""
+
+    kernel: str
+    """Name that ran; empty for time that an operation itself took."""
+    operation: Operation | None
+    """What launched it, where the trace says so."""
+
+
+@dataclass
+class Spent:
+    """Time of one key."""
+
+    time_us: float = 0.0
+    calls: int = 0
+
+
+@dataclass
+class Profile:
+    """The content of a trace, in short."""
+
+    source: str
+    """``torch profiler``, ``Nsight Systems``, with the form."""
+    device: str | None = None
+    """As the trace names it; ``cpu`` where nothing ran on an accelerator; None if it does not say."""
+    steps: int | None = None
+    """Steps that the trace marks."""
+    spent: dict[Key, Spent] = field(default_factory=dict)
+
+    @property
+    def total_us(self) -> float:
+        """Time of everything."""
+        return math.fsum(one.time_us for one in self.spent.values())
+
+    def add(self, key: Key, time_us: float, calls: int = 1) -> None:
+        """Add calls.
+
+        Raises:
+            SourceUnavailableError: There are too many different names.
+        """
+        found = self.spent.get(key)
+        if found is None:
+            if len(self.spent) >= MOST_NAMES:
+                raise malformed(f"more than {MOST_NAMES:,} different kernels")
+            found = self.spent[key] = Spent()
+        found.time_us += time_us
+        found.calls += calls
+
+
+def malformed(what: str) -> SourceUnavailableError:
+    """Return the error for a trace that cannot be used."""
+    return SourceUnavailableError(f"the trace cannot be read: {what}", hint="docs/targets.md says which forms are read")
+
+
+def checked_name(name: object) -> str:
+    """Return a name, cut where it is overlong.
+
+    Raises:
+        SourceUnavailableError: It is no text, empty, or has control characters.
+    """
+    if not isinstance(name, str) or not name:
+        raise malformed(f"expected the name of a kernel, found {str(name)[:60]!r}")
+    if not name.isprintable():
+        raise malformed(f"the name {name[:60]!a} has characters that cannot be printed")
+    return name[:LONGEST_NAME]
+
+
+def checked_time(value: object, what: str) -> float:
+    """Return a time in microseconds.
+
+    Raises:
+        SourceUnavailableError: It is no number, not finite, negative, or above 100 days.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise malformed(f"{what}: expected a time, found {str(value)[:40]!r}")
+    if not 0 <= value <= _LONGEST_US:
+        raise malformed(f"{what}: expected 0 to {_LONGEST_US:g} microseconds, found {value:g}")
+    return float(value)
