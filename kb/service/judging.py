@@ -186,9 +186,14 @@ def _argument(declared: object) -> str:
     return f"{name}{shape}" + (f": {doc}" if doc else "")
 
 
+def nearest_operators(name: str) -> list[str]:
+    """Return up to three operators whose names look like this one."""
+    return difflib.get_close_matches(name[:80], NAMES, n=3, cutoff=0.4)
+
+
 def _known(name: str) -> None:
     if name not in NAMES:
-        near = difflib.get_close_matches(name, NAMES, n=3, cutoff=0.4)
+        near = nearest_operators(name)
         hint = f"nearest: {', '.join(near)}" if near else "kb operators"
         raise UnknownOperatorError(f"no operator is called {name[:80]!r}", hint=hint)
 

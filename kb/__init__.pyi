@@ -1,0 +1,3 @@
+from kb.knowledge_base import KnowledgeBase as KnowledgeBase
+
+__version__: str
