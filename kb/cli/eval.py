@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from kb.cli import eval_uplift
+from kb.cli import eval_transfer, eval_uplift
 from kb.cli.output import Json, RootOption, progress, say, table, write_json
 
 if TYPE_CHECKING:
     from kb.service.evaluating import Measured
 
-MODULES: tuple[ModuleType, ...] = (eval_uplift,)
+MODULES: tuple[ModuleType, ...] = (eval_transfer, eval_uplift)
 """Commands below ``kb eval``; each has ``register(group)``."""
 
 _COLUMNS = {"ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_5": "recall@5", "hit_at_1": "hit@1"}

@@ -9,8 +9,8 @@ from kb.prediction.machine import Machine
 from kb.prediction.values import Work
 from kb.values import Frozen
 
-_LEAST_SLOPE = 0.02
-_NO_SLOPE = 0.7
+LEAST_SLOPE = 0.02
+NO_SLOPE = 0.7
 """Where one measurement stands alone."""
 
 
@@ -76,7 +76,7 @@ def carry(
     share = explained / busy
     rest = busy * max(0.0, 1 - share**sharpness) ** (1 / sharpness)
     scaled = there.together * (explained / here.together) if here.together > 0 else 0.0
-    grows = min(1.0, max(_LEAST_SLOPE, _NO_SLOPE if slope is None else slope)) ** shape.lean
+    grows = min(1.0, max(LEAST_SLOPE, NO_SLOPE if slope is None else slope)) ** shape.lean
     left = rest * math.exp(_rest_ratio(work, source, target, here=here, grows=grows, shape=shape))
     fixed = rest * (source.clock_mhz / target.clock_mhz) ** shape.clock
     wholly = there.together / here.together if here.together > 0 else 1.0

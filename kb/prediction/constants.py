@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -64,6 +65,11 @@ class Constants(Frozen):
     """Distance, in logarithms, over which a measurement on the target corrects others."""
     devices: tuple[str, ...]
     """Devices whose measurements went in."""
+
+    def size(self, case: str, parts: Sequence[float]) -> float:
+        """Return the expected size of an error, in logarithms, from what it is made of."""
+        weights = self.sizes[case]
+        return math.sqrt(sum((weight * part) ** 2 for weight, part in zip(weights, (1.0, *parts), strict=True)))
 
     def spread(self, case: str, family: str) -> Spread:
         """Return the spread of a family in a case, or of all families where the family was not seen there."""

@@ -53,6 +53,8 @@ class Curve:
         self._samples = {place: _median(placed[place]) for place in self.places}
         self._us = {place: one.latency_us for place, one in self._samples.items()}
         self._expected = {place: self.expected(one.work) for place, one in self._samples.items()}
+        self.kept: dict[tuple[object, ...], tuple[Mapping[Place, float], object, object]] = {}
+        """What others computed from this curve and may ask for again."""
         self._slopes: dict[Place, float | None] = {}
         self._lines: dict[tuple[int, Place], list[float]] = {}
         for place in self.places:
@@ -64,6 +66,13 @@ class Curve:
     def place(self, axes: Mapping[str, float]) -> Place:
         """Return where a shape lies: logarithms of its sizes, in the order of ``names``."""
         return tuple(round(math.log(max(1.0, axes[name])), 9) for name in self.names)
+
+    def __contains__(self, place: object) -> bool:
+        return place in self._us
+
+    def only(self, places: Sequence[Place]) -> Curve:
+        """Return a curve with some of the measurements alone."""
+        return Curve([self._samples[place] for place in places], self.machine, self._shape)
 
     def expected(self, work: Work) -> float:
         """Return the time that some work should take here, µs; never 0."""

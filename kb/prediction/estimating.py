@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from kb.prediction.carrying import carry
 from kb.prediction.constants import Constants
@@ -61,19 +61,13 @@ def estimate(
     return _anchored(place, across, own, others=others, target=target, constants=constants, hidden=hidden)
 
 
-def sized(case: str, parts: Sequence[float], constants: Constants) -> float:
-    """Return the expected size of an error from what it is made of."""
-    weights = constants.sizes[case]
-    return math.sqrt(sum((weight * part) ** 2 for weight, part in zip(weights, (1.0, *parts), strict=True)))
-
-
 def _own(place: Place, work: Work, own: Curve, *, constants: Constants, hidden: bool) -> Estimate | None:
     found = own.at(place, work, without=place if hidden else None)
     if found is None:
         return None
     case = SAME_DEVICE if found.inside else OUTSIDE
     parts = (found.bend, found.gap, 0.0, 0.0)
-    return Estimate(found.us, sized(case, parts, constants), case, parts, own.machine.name)
+    return Estimate(found.us, constants.size(case, parts), case, parts, own.machine.name)
 
 
 def _across(
@@ -89,7 +83,7 @@ def _across(
         carried = carry(found.us, work, curve.machine, target, slope=curve.slope(found.nearest), shape=constants.shape)
         case = case_of(curve.machine, target)
         parts = (found.bend, found.gap, carried.doubt, carried.reach)
-        made.append(Estimate(carried.us, sized(case, parts, constants), case, parts, name))
+        made.append(Estimate(carried.us, constants.size(case, parts), case, parts, name))
     if not made:
         return None
     nearest = min(made, key=lambda one: (CASES.index(one.case), one.size, one.source))
@@ -117,16 +111,12 @@ def _anchored(
     """Correct an estimate from other devices by how far it is off at the shapes that were measured on the target."""
     offs, weights = [], []
     nearest = math.inf
-    for anchor in own.places:
+    for anchor, off in _offs(own, others=others, target=target, constants=constants).items():
         if hidden and anchor == place:
-            continue
-        sample = own.sample(anchor)
-        said = _across(anchor, sample.work, target, curves=others, constants=constants)
-        if said is None:
             continue
         distance = sum(abs(a - b) for a, b in zip(place, anchor, strict=True))
         nearest = min(nearest, distance)
-        offs.append(math.log(sample.latency_us / said.us))
+        offs.append(off)
         weights.append(math.exp(-distance / constants.anchor_reach) + 1e-6)
     if not offs:
         return across
@@ -134,4 +124,19 @@ def _anchored(
     off = sum(weight * one for weight, one in zip(weights, offs, strict=True)) / total
     apart = math.sqrt(sum(weight * (one - off) ** 2 for weight, one in zip(weights, offs, strict=True)) / total)
     parts = (across.parts[0], min(nearest, 10.0), across.parts[2], apart)
-    return Estimate(across.us * math.exp(off), sized(CALIBRATED, parts, constants), CALIBRATED, parts, across.source)
+    return Estimate(across.us * math.exp(off), constants.size(CALIBRATED, parts), CALIBRATED, parts, across.source)
+
+
+def _offs(own: Curve, *, others: Mapping[str, Curve], target: Machine, constants: Constants) -> Mapping[Place, float]:
+    """Return by how much other devices are off at the shapes that were measured on the target; kept with the curve."""
+    key = (id(constants), *sorted((name, id(curve)) for name, curve in others.items()))
+    if key not in own.kept:
+        found = {}
+        for anchor in own.places:
+            sample = own.sample(anchor)
+            said = _across(anchor, sample.work, target, curves=others, constants=constants)
+            if said is not None:
+                found[anchor] = math.log(sample.latency_us / said.us)
+        # What the key names by identity is kept alive with it, so that no other object takes its place.
+        own.kept[key] = (found, constants, tuple(others.values()))
+    return own.kept[key][0]

@@ -108,13 +108,16 @@ def _or_kin(device: Device, key: str, otherwise: float) -> float:
     if own is not None:
         return own
     kin = [
-        value for one in hardware.devices() if _design(one.arch) == _design(device.arch) and (value := one.value(key))
+        value
+        for one in hardware.devices()
+        if design_of(one.arch) == design_of(device.arch) and (value := one.value(key))
     ]
     return max(kin) if kin else otherwise
 
 
-def _design(arch: str) -> str:
-    return arch[:-1] if arch.startswith("sm_") else arch
+def design_of(arch: str) -> str:
+    """Return what an architecture is a variant of: ``sm_10`` for ``sm_100`` and ``sm_103``; else itself."""
+    return arch[:-1] if arch.startswith("sm_") and len(arch) > len("sm_90") else arch
 
 
 def case_of(source: Machine, target: Machine) -> str:
@@ -123,6 +126,6 @@ def case_of(source: Machine, target: Machine) -> str:
         return SAME_DEVICE
     compute = abs(math.log(source.rates["bfloat16"] / target.rates["bfloat16"]))
     memory = abs(math.log(source.mem_gbps / target.mem_gbps))
-    if _design(source.arch) != _design(target.arch) or compute > math.log(_SAME_COMPUTE):
+    if design_of(source.arch) != design_of(target.arch) or compute > math.log(_SAME_COMPUTE):
         return GENERATIONS
     return SIBLING if memory <= math.log(_SAME_MEMORY) else OTHER_MEMORY

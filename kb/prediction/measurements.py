@@ -27,17 +27,21 @@ class Measurements:
         """Device to how many measurements were left out, because the hardware table lacks it or one of its peaks."""
         self.machines: dict[str, Machine] = {}
         """Device of the table to its peaks."""
-        names: dict[str, Machine | None] = {}
+        self._names: dict[str, Machine | None] = {}
         for one in samples:
-            if one.device not in names:
-                names[one.device] = _known(one.device)
-            machine = names[one.device]
+            machine = self.machine(one.device)
             if machine is None:
                 self.unknown[one.device] = self.unknown.get(one.device, 0) + 1
                 continue
             self.machines[machine.name] = machine
             self._raw.setdefault((one.operator, one.kernel), {}).setdefault(machine.name, []).append(one)
         self._checked: dict[tuple[str, str], tuple[dict[str, dict[str, Curve]], tuple[Flagged, ...]]] = {}
+
+    def machine(self, device: str) -> Machine | None:
+        """Return the peaks of a device, by any of its names; None where they are not known."""
+        if device not in self._names:
+            self._names[device] = _known(device)
+        return self._names[device]
 
     def kernels(self) -> tuple[tuple[str, str], ...]:
         """Return operator and kernel of everything that was measured, in order."""

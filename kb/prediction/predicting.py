@@ -75,11 +75,33 @@ def predict(
     usable = {name: one for name, one in curves.get(ask.series, {}).items() if set(one.names) == set(ask.axes)}
     if not usable:
         return _refused(ask, machine, curves=curves, flagged=mine)
-    place = next(iter(usable.values())).place(ask.axes)
-    found = estimate(place, ask.work, machine, curves=usable, constants=constants, hidden=hidden)
+    return from_curves(ask, machine, curves=usable, constants=constants, flagged=mine, hidden=hidden)
+
+
+def from_curves(
+    ask: Ask,
+    machine: Machine,
+    *,
+    curves: Mapping[str, Curve],
+    constants: Constants,
+    flagged: tuple[Flagged, ...] = (),
+    hidden: bool = False,
+) -> Prediction:
+    """Predict from the curves of the asked series alone; see :func:`predict`.
+
+    Args:
+        ask: What is asked; usable.
+        machine: The asked device.
+        curves: Device of the table to its curve, at least one, with the axes of ``ask``.
+        constants: Of the model.
+        flagged: Measurements of the series that are in none of the curves.
+        hidden: Predict as if the asked shape had not been measured on the asked device.
+    """
+    place = next(iter(curves.values())).place(ask.axes)
+    found = estimate(place, ask.work, machine, curves=curves, constants=constants, hidden=hidden)
     if found is None:
-        return _refused(ask, machine, curves={}, flagged=mine)
-    return _answer(ask, machine, found, constants=constants, flagged=mine)
+        return _refused(ask, machine, curves={}, flagged=flagged)
+    return _answer(ask, machine, found, constants=constants, flagged=flagged)
 
 
 def _unusable(ask: Ask) -> str | None:
