@@ -11,6 +11,11 @@ from kb.importers.traces.profile import Key, Operation, Profile, checked_name, c
 _DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 _HOST_CATEGORIES = frozenset({"cpu_op", "Operator"})
 _STEP = "ProfilerStep#"
+_CONVOLUTIONS = frozenset({"aten::convolution", "aten::_convolution"})
+_TRANSPOSED = 6
+"""Place of the argument that says so."""
+_REGION = "Torch-Compiled Region"
+_FUSED = "_fused_"
 _MOST_DIMS = 16
 _MOST_THREADS = 100_000
 
@@ -103,6 +108,10 @@ class Reader:
     def _number(self, name: object, arguments: Mapping[str, Any]) -> int:
         """Return the number of an operation with these shapes, giving it one if it is new."""
         dims, types = arguments.get("Input Dims"), arguments.get("Input type")
+        if name in _CONVOLUTIONS:
+            given = arguments.get("Concrete Inputs")
+            if isinstance(given, list) and len(given) > _TRANSPOSED and given[_TRANSPOSED] == "True":
+                name = f"{name}.transposed"
         key = (name, str(dims), str(types)) if dims else (name,)
         number = self._numbers.get(key)
         if number is None:
@@ -125,6 +134,12 @@ class Reader:
                 self.profile.add(Key(name, None if number is None else self._operations[number]), spent)
         else:
             self.profile.device = "cpu"
+            if any(_FUSED in one.name for one in self._operations):
+                # Where the compiler's kernels are shown, what is left of a region is the code around them.
+                self._operations = [
+                    one._replace(name="Compiled region, around its kernels") if one.name.startswith(_REGION) else one
+                    for one in self._operations
+                ]
             for thread in self._threads.values():
                 self._own_times(thread)
         if self.profile.total_us <= 0:

@@ -51,11 +51,11 @@ class Rules:
         return next((one for one in self._kernels if one.pattern.search(name)), None)
 
     def _first_of_operations(self, name: str) -> Rule | None:
-        found = next((one for one in self._operations if one.pattern.search(name)), None)
         # A compiler's kernels on a CPU are operations to the profiler.
-        if found is None and (fused := _INDUCTOR.search(name)):
+        fused = _INDUCTOR.search(name)
+        if fused is not None:
             return self._kernel(fused.group(1))
-        return found
+        return next((one for one in self._operations if one.pattern.search(name)), None)
 
     def name(self, key: Key) -> Named | None:
         """Return the operator of a kernel, or None if no rule knows it.

@@ -109,7 +109,7 @@ def axes_of(operator: str, operation: Operation | None) -> Axes:
 
 
 def dtype_of(operation: Operation | None) -> str | None:
-    """Return the dtype of the first tensor of floating point that a call was given, else of the first one, else None."""
+    """Return the dtype of the first tensor of floating point that a call got, else of the first one, else None."""
     if operation is None:
         return None
     found = [_DTYPES[one] for one in operation.dtypes if one in _DTYPES]

@@ -17,7 +17,9 @@ def from_trace(
         str | None, typer.Option(help="Where it was taken; else as the trace says.", autocompletion=device_names)
     ] = None,
     count: Annotated[int, typer.Option(min=1, max=4096, help="Devices that worked together.")] = 1,
-    precision: Annotated[str, typer.Option(help="In one word.", autocompletion=precisions)] = "bfloat16",
+    precision: Annotated[
+        str | None, typer.Option(help="In one word; else that of most of the time.", autocompletion=precisions)
+    ] = None,
     phase: Annotated[
         str | None, typer.Option(help="prefill, decode or vision, if it is one.", autocompletion=phases)
     ] = None,
@@ -45,6 +47,8 @@ def from_trace(
     say(f"{100 * found.named_share:.1f} % of {found.total_us / 1e3:,.1f} ms named ({found.source})")
     for one in found.drafted.target.unnamed:
         say(f"not named: {100 * one.share:.2f} % {one.name}")
+        if one.name.startswith("Torch-Compiled Region"):
+            say("  torch._inductor.config.cpp.enable_kernel_profile = True, before compiling, shows what ran inside")
 
 
 def register(app: typer.Typer) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from kb.config import Root
 from kb.errors import EntryFormatError, EntryNotFoundError
+from kb.service.checking_targets import target_findings
 from kb.service.findings import CheckReport, Finding
 from kb.service.versions import version_findings
 from kb.store import content, files, journal, layout, outcomes
@@ -167,6 +168,7 @@ def check(paths: Sequence[str] | None, root: Root, *, history: bool = True) -> C
             findings.extend(_operator_findings(entry))
             findings.extend(_outcome_findings(root, entry))
             findings.extend(_reference_findings(entry, known))
+            findings.extend(target_findings(entry))
     findings.extend(_axis_findings(stored))
     findings.extend(_twins(stored))
     if history and not root.packaged:

@@ -21,7 +21,8 @@ class Asked:
     """As ``kb.hardware.resolve`` takes it; None for what the trace names."""
     count: int = 1
     model: str | None = None
-    precision: str = "bfloat16"
+    precision: str | None = None
+    """In one word; None for the dtype that most of the time is spent in."""
     phase: str | None = None
     """``prefill``, ``decode`` or ``vision``; None if the trace holds several."""
     batch_size: int = 1
@@ -90,20 +91,34 @@ def from_trace(path: Path, asked: Asked, *, entry_id: str | None = None) -> Trac
     device = _device(profile.device, asked.device)
     steps = asked.steps or profile.steps or 1
     found = reconcile(profile, rules, steps=steps, phase=asked.phase)
-    target = Target.model_validate(_facts(found, asked, device, steps=steps, source=profile.source, stem=path.name))
+    precision = asked.precision or _precision(found)
+    facts = _facts(found, asked, device, precision, steps=steps, source=profile.source, stem=path.name)
+    target = Target.model_validate(facts)
     source = {"origin": "measured", "note": f"{profile.source}; {100 * found.named_share:.1f} % of the time named."}
-    drafted = draft(target, precision=_word(asked), source=source, entry_id=entry_id)
+    drafted = draft(target, precision=_word(precision, asked.phase), source=source, entry_id=entry_id)
     return Traced(drafted, found.named_share, found.total_us, profile.source)
 
 
-def _word(asked: Asked) -> str:
-    return f"{asked.precision.replace('bfloat16', 'bf16')}-{asked.phase or 'trace'}"
+def _precision(found: Reconciled) -> str:
+    """Return the dtype that rows of most of the time have; ``mixed`` if none says one."""
+    spent: dict[str, float] = {}
+    for row in found.rows:
+        for dtype in row.dtypes[:1]:
+            spent[dtype] = spent.get(dtype, 0.0) + (row.share or 0.0)
+    return max(spent, key=lambda dtype: spent[dtype]) if spent else "mixed"
 
 
-def _facts(found: Reconciled, asked: Asked, device: str, *, steps: int, source: str, stem: str) -> dict[str, object]:
+def _word(precision: str, phase: str | None) -> str:
+    return f"{precision.replace('bfloat16', 'bf16')}-{phase or 'trace'}"
+
+
+def _facts(
+    found: Reconciled, asked: Asked, device: str, precision: str, *, steps: int, source: str, stem: str
+) -> dict[str, object]:
     traffic = {
         "name": asked.phase or "traced", "phase": asked.phase, "batch_size": asked.batch_size,
-        "input_tokens": asked.input_tokens, "context_len": asked.context_len, "summary": "what ran while the trace was taken",
+        "input_tokens": asked.input_tokens, "context_len": asked.context_len,
+        "summary": "what ran while the trace was taken",
     }  # fmt: skip
     basis = (
         f"measured: {source}, {found.total_us / steps:.6g} us a step over {steps} step(s), "
@@ -113,7 +128,7 @@ def _facts(found: Reconciled, asked: Asked, device: str, *, steps: int, source: 
         "model": asked.model or stem.split(".")[0] or "traced model",
         "devices": [device],
         "device_count": asked.count,
-        "precision": asked.precision,
+        "precision": precision,
         "traffic": [traffic],
         "accuracy": "That of the program that was traced.",
         "goals": [{"metric": "step_us", "better": "lower", "against": "the traced program"}],
