@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from kb.validators.operators.spec import DTYPES, Operator
-from kb.validators.runtime import replies, report
+from kb.validators.runtime import processes, replies, report
 from kb.validators.runtime.arena import Arena, Placed, aligned
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.expectation import Expectation, Expected
@@ -20,9 +20,6 @@ from kb.validators.runtime.worker import Worker
 
 _FAILURES = 3
 """After so many failed calls the rest is not asked any more."""
-
-_SETTLE_S, _WINDOW_S, _BUSY = 0.05, 0.15, 0.6
-"""Grace after a call, the window in which CPU time is counted, and the share of one core that counts as busy."""
 
 _SHOWN = {"wrong_shape": "wrong_shape", "wrong_dtype": "wrong_dtype"}
 """Reasons that a case has as its verdict; any other one is ``cheated``."""
@@ -264,16 +261,10 @@ class Conversation:
         return False
 
     def _idle(self, reject: Reject) -> None:
-        """Count the CPU time of a worker that should have nothing to do."""
-        used = 0.0
-        for _ in range(3):
-            time.sleep(_SETTLE_S)
-            before = self.worker.cpu_seconds()
-            time.sleep(_WINDOW_S)
-            used = self.worker.cpu_seconds() - before
-            if used < _BUSY * _WINDOW_S:
-                return
-        reject("busy_after_return", f"{used:.2f} s of CPU time in {_WINDOW_S} s after run had returned")
+        """See that a worker that should have nothing to do has nothing to do."""
+        found = processes.work_left(self.worker.pids)
+        if found is not None:
+            reject("busy_after_return", f"{found:.2f} s of work in {processes.WINDOW_S} s after run had returned")
 
     def _result(self, case: Case, verdict: str, worst: float | None, detail: str = "") -> CaseResult:
         workload = self.plan.workloads[case.workload]

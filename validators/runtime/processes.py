@@ -3,7 +3,14 @@
 import contextlib
 import os
 import signal
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+SETTLE_S, WINDOW_S, BUSY = 0.05, 0.15, 0.6
+"""Grace after the last call, the window in which work is looked for, and the share of one core that counts as busy."""
+
+_LOOKS = 30
 
 
 def tree(root: int) -> list[int]:
@@ -45,6 +52,46 @@ def cpu_seconds(pids: list[int]) -> float:
             fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
             total += int(fields[11]) + int(fields[12])
     return total / os.sysconf("SC_CLK_TCK")
+
+
+def runnable_threads(pids: list[int]) -> int:
+    """Return how many threads of some processes run, or would if a core were free."""
+    count = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names alone, many times a second
+                with contextlib.suppress(OSError, IndexError):
+                    text = Path(f"/proc/{pid}/task/{task}/stat").read_text(encoding="ascii")
+                    count += text.rpartition(")")[2].split()[0] == "R"
+    return count
+
+
+def work_left(pids: Callable[[], list[int]]) -> float | None:
+    """Look for work of processes that should have nothing to do; takes up to 0.6 s where there is some.
+
+    On a busy machine a thread that wants to run may not come to it in a whole window: so both count, the CPU time that
+    was used and the time in which threads were ready to use some.
+
+    Args:
+        pids: Names the processes, called anew for each window.
+
+    Returns:
+        Seconds of work in the last window, None if the processes came to rest.
+    """
+    found = 0.0
+    for _ in range(3):
+        time.sleep(SETTLE_S)
+        own = pids()
+        before, ready, looks = cpu_seconds(own), 0, 0
+        until = time.monotonic() + WINDOW_S
+        while looks < _LOOKS and time.monotonic() < until:
+            ready += runnable_threads(own)
+            looks += 1
+            time.sleep(WINDOW_S / _LOOKS)
+        found = max(cpu_seconds(own) - before, ready / max(looks, 1) * WINDOW_S)
+        if found < BUSY * WINDOW_S:
+            return None
+    return found
 
 
 def deleted_bytes(pids: list[int], *, device: int) -> int:

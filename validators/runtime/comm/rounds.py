@@ -4,14 +4,13 @@ import math
 import os
 import random
 import statistics
-import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from kb.validators.operators.spec import Operator
-from kb.validators.runtime import replies
+from kb.validators.runtime import processes, replies
 from kb.validators.runtime.comm import meeting
 from kb.validators.runtime.comm.crew import Answer, Crew
 from kb.validators.runtime.comm.exchange import Traffic
@@ -27,9 +26,6 @@ _FAILURES = 3
 
 _BROKEN = ("forged_protocol", "memory_limit")
 """Problems on the wire that explain why ranks failed."""
-
-_SETTLE_S, _WINDOW_S, _BUSY = 0.05, 0.15, 0.6
-"""Grace after a round, the window in which CPU time is counted, and the share of one core that counts as busy."""
 
 _SMALL_BYTES = 4096
 """Below so many bytes, what a transport adds of its own hides what a scheme saves."""
@@ -221,16 +217,10 @@ class Rounds:
         return self.moved_by_library / self.moved if self.moved else math.nan
 
     def _idle(self, reject: Reject) -> None:
-        """Count the CPU time of ranks that should have nothing to do."""
-        used = 0.0
-        for _ in range(3):
-            time.sleep(_SETTLE_S)
-            before = self.crew.cpu_seconds()
-            time.sleep(_WINDOW_S)
-            used = self.crew.cpu_seconds() - before
-            if used < _BUSY * _WINDOW_S:
-                return
-        reject("busy_after_return", f"{used:.2f} s of CPU time in {_WINDOW_S} s after all ranks had returned")
+        """See that ranks that should have nothing to do have nothing to do."""
+        found = processes.work_left(lambda: [pid for one in self.crew.workers.values() for pid in one.pids()])
+        if found is not None:
+            reject("busy_after_return", f"{found:.2f} s of work in {processes.WINDOW_S} s after all ranks had returned")
 
     def _result(self, case: Case, verdict: str, worst: float | None, detail: str = "") -> CaseResult:
         workload = self.plan.workloads[case.workload]

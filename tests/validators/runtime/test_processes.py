@@ -1,0 +1,72 @@
+"""What is seen of processes from outside: work that is left, also where it comes to no core."""
+
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from kb.validators.runtime import processes
+
+pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="it reads /proc")
+
+SPINS = "import threading\nprint(flush=True)\nwhile True: pass"
+SLEEPS = "import time\nprint(flush=True)\ntime.sleep(60)"
+NAPS = "import time\nprint(flush=True)\nwhile True: time.sleep(0.02)"
+
+
+def started(body: str) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen([sys.executable, "-I", "-c", body], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+@pytest.fixture
+def spinning() -> Iterator[subprocess.Popen[bytes]]:
+    yield from started(SPINS)
+
+
+@pytest.mark.parametrize("body", [SLEEPS, NAPS])
+def test_a_process_at_rest_has_no_work_left(body: str) -> None:
+    for process in started(body):
+        assert processes.work_left(lambda: [process.pid]) is None  # noqa: B023 - called at once
+
+
+def test_a_process_that_computes_has_work_left(spinning: subprocess.Popen[bytes]) -> None:
+    found = processes.work_left(lambda: [spinning.pid])
+    assert found is not None
+    assert found > 0.09
+
+
+def test_work_that_comes_to_no_core_is_work_all_the_same(spinning: subprocess.Popen[bytes]) -> None:
+    one = next(iter(os.sched_getaffinity(0)))
+    os.sched_setaffinity(spinning.pid, {one})
+    os.setpriority(os.PRIO_PROCESS, spinning.pid, 19)
+    rivals = [subprocess.Popen([sys.executable, "-I", "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        for rival in rivals:
+            os.sched_setaffinity(rival.pid, {one})
+        time.sleep(0.2)
+        before = processes.cpu_seconds([spinning.pid])
+        found = processes.work_left(lambda: [spinning.pid])
+        used = processes.cpu_seconds([spinning.pid]) - before
+        assert used < 0.3, "the rivals leave it little"
+        assert found is not None
+        assert found > 0.09
+    finally:
+        for rival in rivals:
+            rival.kill()
+            rival.wait()
+
+
+def test_processes_that_are_gone_have_no_work_left() -> None:
+    process = subprocess.Popen([sys.executable, "-I", "-c", "pass"])
+    process.wait()
+    assert processes.work_left(lambda: [process.pid]) is None
