@@ -3,7 +3,6 @@
 import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kb import hardware
@@ -11,6 +10,7 @@ from kb.config import Root
 from kb.errors import ConfigError, DeviceUnavailableError, EntryFormatError, EntryNotFoundError, EvidenceRefusedError
 from kb.models.plan import RESULTS, Outcome, Reported
 from kb.models.record import record_id
+from kb.models.vocabulary import ENTRY_ID
 from kb.planning import Tally
 from kb.service import history, proving, verifying
 from kb.store import files, layout, outcomes, records
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from kb.validators.keys import PublicKey
 
 NOTE_LENGTH = 400
+"""Most characters of a note."""
+
+_PATH_LENGTH = 4096
+_RECORD_NAME = re.compile(r"[0-9A-Za-z][\w.\-]{1,120}\.json")
 
 OTHER_TARGET = 0.5
 """Weight of what was reported on another target."""
@@ -131,7 +135,7 @@ def _borne(root: Root, used: StoredEntry, goal: StoredEntry, given: str, result:
     Raises:
         EvidenceRefusedError: It does not bear the claim out.
     """
-    entry_id, name = _place(root, used, given)
+    entry_id, name = _place(used, given)
     filed = _record(root, entry_id, name)
     faults = verifying.record_faults(root, filed)
     if faults:
@@ -147,18 +151,16 @@ def _borne(root: Root, used: StoredEntry, goal: StoredEntry, given: str, result:
     return filed
 
 
-def _place(root: Root, used: StoredEntry, given: str) -> tuple[str, str]:
-    """Take the path of a record apart: absolute, relative to here or to the entries, or its mere name."""
-    if re.fullmatch(r"[\w.\-]+\.json", given):
+def _place(used: StoredEntry, given: str) -> tuple[str, str]:
+    """Take the path of a record apart: a whole one, one below the entries, or its mere name."""
+    if _RECORD_NAME.fullmatch(given):
         return used.id, given
-    path = Path(given).expanduser()
-    base = root.entries.resolve()
-    full = next((one for one in (path, root.path / path, base / path) if one.is_file()), None)
-    if full is not None and full.resolve().is_relative_to(base):
-        parts = full.resolve().relative_to(base).parts
-        if len(parts) == 5 and parts[3] == layout.RECORDS:
-            return "/".join(parts[:3]), parts[4]
-    message = f"no record at {layout.printable(given)[:200]}: expected KIND/TOPIC/SLUG/records/NAME.json"
+    parts = given.replace("\\", "/").split("/")
+    if len(given) <= _PATH_LENGTH and len(parts) >= 5 and parts[-2] == layout.RECORDS:
+        entry_id, name = "/".join(parts[-5:-2]), parts[-1]
+        if ENTRY_ID.fullmatch(entry_id) and _RECORD_NAME.fullmatch(name):
+            return entry_id, name
+    message = f"no record at {layout.printable(given[:200])!r}: expected KIND/TOPIC/SLUG/records/NAME.json"
     raise EvidenceRefusedError(message, hint=f"kb evidence {used.id} names its records")
 
 
