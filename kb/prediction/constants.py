@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from kb.errors import ConfigError
 from kb.values import Frozen
 
 FILE = Path(__file__).with_name("constants.json")
@@ -87,18 +88,27 @@ def read(file: Path) -> Mapping[str, Constants]:
 
     Args:
         file: JSON, as :func:`written` makes it.
+
+    Raises:
+        ConfigError: It is missing, or not such a file.
     """
-    sets = json.loads(file.read_text(encoding="utf-8"))["sets"]
-    return {
-        name: Constants(
-            Shape(**raw["shape"]),
-            {case: tuple(weights) for case, weights in raw["sizes"].items()},
-            {case: Spread(**one) for case, one in raw["spreads"].items()},
-            raw["anchor_reach"],
-            tuple(raw["devices"]),
-        )
-        for name, raw in sets.items()
-    }
+    try:
+        sets = json.loads(file.read_text(encoding="utf-8"))["sets"]
+        made = {
+            str(name): Constants(
+                Shape(**raw["shape"]),
+                {case: tuple(weights) for case, weights in raw["sizes"].items()},
+                {case: Spread(**one) for case, one in raw["spreads"].items()},
+                float(raw["anchor_reach"]),
+                tuple(raw["devices"]),
+            )
+            for name, raw in sets.items()
+        }
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{file.name} cannot be read as constants: {error}") from error
+    if "all" not in made:
+        raise ConfigError(f"{file.name} has no set of constants called all")
+    return made
 
 
 def written(sets: Mapping[str, Constants], *, provenance: Mapping[str, object]) -> str:

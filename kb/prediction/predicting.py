@@ -15,8 +15,10 @@ from kb.prediction.values import CALIBRATED, GENERATIONS, SAME_DEVICE, Ask, Flag
 
 TRAFFIC = frozenset(
     {
-        "batch_size", "num_tokens", "tokens", "m", "rows", "seq_len", "num_seqs", "query_len", "kv_len", "context_len",
-        "isl", "step", "max_kv_len", "total_tokens", "num_queries", "num_rows", "length",
+        "batch", "batch_size", "context_len", "height", "images", "isl", "kv_len", "length", "m", "max_kv_len",
+        "max_pages", "num_boxes", "num_pages", "num_queries", "num_rois", "num_rows", "num_seqs", "num_tokens",
+        "num_tokens_expanded", "num_windows", "out_height", "out_width", "patches_h", "patches_w", "q_len",
+        "query_len", "rows", "seq_len", "step", "tokens", "total_tokens", "width",
     }
 )  # fmt: skip
 """Sizes that change from call to call of one deployment; all others belong to the model and how it is sharded."""

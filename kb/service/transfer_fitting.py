@@ -84,14 +84,14 @@ def fit_on(samples: Iterable[Sample], *, rounds: int = _ROUNDS) -> Constants:
     """Fit one set of constants on all given measurements."""
     samples = tuple(samples)
     known = Measurements(samples, START)
-    shape = _search(_pairs(known), rounds=rounds)
+    shape = _search(pairs_of(known), rounds=rounds)
     known = Measurements(samples, shape)
     devices = tuple(sorted(known.machines))
     made = Constants(shape, dict.fromkeys(_CASES, _SIZES), {}, 1.0, devices)
     return _with_spreads(made, list(residuals(known, made)))
 
 
-def _pairs(known: Measurements) -> list[Pair]:
+def pairs_of(known: Measurements) -> list[Pair]:
     """Return shapes that two devices have in common, evenly thinned."""
     found: dict[tuple[str, str, str], list[Pair]] = {}
     for operator, kernel in known.kernels():
