@@ -102,7 +102,8 @@ def test_measurements_on_the_target_correct_what_is_carried() -> None:
     without = predict(ask(H100, 512), curve(B200))
     found = predict(ask(H100, 512), curve(B200) + slow)
     assert found.case == "calibrated"
-    assert found.latency_us is not None and without.latency_us is not None
+    assert found.latency_us is not None
+    assert without.latency_us is not None
     assert abs(math.log(found.latency_us / true)) < abs(math.log(without.latency_us / true))
     assert found.latency_us == pytest.approx(true, rel=0.3)
 
@@ -119,7 +120,8 @@ def test_another_kernel_is_not_predictable() -> None:
     assert found.refusal == "other_kernel"
     assert found.latency_us is found.low_us is found.high_us is None
     assert "persistent was never measured" in found.reasons[0]
-    assert found.floor_us is not None and found.floor_us > 0
+    assert found.floor_us is not None
+    assert found.floor_us > 0
 
 
 def test_an_unseen_shard_is_not_predictable() -> None:
@@ -181,7 +183,9 @@ def test_a_time_that_is_none_is_flagged_and_not_fitted(us: float) -> None:
 def test_one_measurement_is_enough() -> None:
     found = predict(ask(B200, 128), [sample(H100, 64)])
     assert found.predictable
-    assert found.low_us is not None and found.high_us is not None and found.low_us < found.high_us
+    assert found.low_us is not None
+    assert found.high_us is not None
+    assert found.low_us < found.high_us
 
 
 def test_only_faulty_measurements_are_none() -> None:
@@ -194,7 +198,7 @@ def test_the_order_of_measurements_does_not_matter() -> None:
     measured = curve(H100) + curve(L40S) + curve(B200, (1, 64, 2048))
     expected = predict(ask(B200, 512), measured)
     for seed in range(3):
-        random.Random(seed).shuffle(measured)
+        random.Random(seed).shuffle(measured)  # noqa: S311 - not for secrets
         assert predict(ask(B200, 512), measured) == expected
 
 
@@ -216,7 +220,9 @@ def test_whatever_was_measured_the_interval_holds_the_answer_and_stays_above_the
         assert found.refusal == "all_flagged"
         return
     assert found.case in CASES
-    assert found.latency_us is not None and found.low_us is not None and found.high_us is not None
+    assert found.latency_us is not None
+    assert found.low_us is not None
+    assert found.high_us is not None
     assert found.floor_us is not None
     assert 0 < found.floor_us <= found.low_us <= found.latency_us < found.high_us < math.inf
 
@@ -264,10 +270,13 @@ def test_axes_are_split_into_model_and_traffic() -> None:
 def test_a_speed_up_joins_two_intervals() -> None:
     fast, slow = predict(ask(H100, 64), curve(H100)), predict(ask(H100, 64), curve(B200))
     ratio = speed_up(fast, slow)
-    assert ratio is not None and slow.latency_us is not None and fast.latency_us is not None
+    assert ratio is not None
+    assert slow.latency_us is not None
+    assert fast.latency_us is not None
     assert ratio.ratio == pytest.approx(slow.latency_us / fast.latency_us)
     assert ratio.low < ratio.ratio < ratio.high
-    assert slow.high_us is not None and slow.low_us is not None
+    assert slow.high_us is not None
+    assert slow.low_us is not None
     assert ratio.high / ratio.low >= slow.high_us / slow.low_us * 0.999
     assert speed_up(fast, predict(ask(H100, 64, kernel="other"), curve(H100))) is None
     assert speed_up(predict(ask(H100, 64, kernel="other"), curve(H100)), fast) is None
