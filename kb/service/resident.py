@@ -178,11 +178,11 @@ class Resident:
                 return seen
             began, work = time.monotonic(), time.thread_time()
             state = self._state_now()
+            took = time.thread_time() - work  # the processor's time: on a busy machine every look takes long
             if seen is None or seen.state != state or _inode(seen.file) != seen.inode:
                 file = ensure_index(self.root)
                 seen = _Seen("" if _is_unsettled(file) else state, file, _inode(file) or (0, 0), began, 0.0)
-            # The processor's time: on a busy machine every look takes long.
-            self._seen = replace(seen, began=began, took=time.thread_time() - work)
+            self._seen = replace(seen, began=began, took=took)
             return self._seen
 
     def _state_now(self) -> str:

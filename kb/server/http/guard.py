@@ -81,6 +81,9 @@ class Guard:
 
     async def _admit(self, scope: Scope) -> None:
         headers = scope["headers"]
+        size = sum(len(name) + len(value) for name, value in headers)
+        if size + len(scope.get("raw_path", b"")) + len(scope["query_string"]) > self._limits.headers_bytes:
+            raise Problem(431, f"path, query and headers have at most {self._limits.headers_bytes:,} bytes")
         self._access.check_origin(headers, scope["path"])
         if scope["path"] == "/healthz":
             return

@@ -162,7 +162,7 @@ class Queue:
                 async with asyncio.timeout(self._limits.judging_s):
                     await self._run(judgement)
                 self._took_s = 0.7 * self._took_s + 0.3 * (asyncio.get_running_loop().time() - began)
-            self._over(judgement, judgement.state)
+            self._over(judgement, "failed" if judgement.report is None else "done")
         except TimeoutError:
             judgement.error = {
                 "error": "TimedOut",
@@ -212,8 +212,7 @@ class Queue:
             await process.wait()
         finally:
             await _end(process)
-        if judgement.state == "running":
-            judgement.state = "failed"
+        if judgement.report is None and judgement.error is None:
             message = f"the judge's process ended with {process.returncode} and said nothing"
             judgement.error = {"error": "Failed", "message": message, "hint": "kb doctor"}
 
@@ -227,10 +226,9 @@ def _take(judgement: Judgement, said: dict[str, Any]) -> None:
     if "progress" in said:
         judgement.progress = str(said["progress"])[:200]
     elif "report" in said:
-        judgement.report, judgement.state = said["report"], "done"
+        judgement.report = said["report"]
     else:
         judgement.error = {name: said.get(name) for name in ("error", "message", "hint")}
-        judgement.state = "failed"
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -1,7 +1,8 @@
 """Errors as RFC 9457 problem documents: what was wanted, what was found, and the next step."""
 
 import http
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -25,6 +26,7 @@ _STATUS: Sequence[tuple[type[KbError], int]] = (
     (errors.EmbedderUnavailableError, 501),
     (errors.RetrievalError, 400),
     (errors.LicenseError, 422),
+    (errors.EvidenceRefusedError, 422),
     (errors.StoreError, 503),
     (errors.ValidatorError, 501),
 )
@@ -93,6 +95,19 @@ def of_error(error: KbError) -> Problem:
     status = next((code for kind, code in _STATUS if isinstance(error, kind)), 500)
     headers = {"Retry-After": "2"} if status == 503 else {}
     return Problem(status, error.message, hint=error.hint, headers=headers, more={"error": type(error).__name__})
+
+
+@contextmanager
+def asked_for() -> Iterator[None]:
+    """Blame the request for what use cases call a setting: they check what a client gave as if a user had set it.
+
+    Raises:
+        Problem: 422 in place of a ``ConfigError``.
+    """
+    try:
+        yield
+    except errors.ConfigError as error:
+        raise Problem(422, error.message, hint=error.hint, more={"error": type(error).__name__}) from error
 
 
 def install(app: FastAPI) -> None:

@@ -1,9 +1,12 @@
 """Run the server: refuse what would be unsafe, say where it listens, end without cutting anybody off."""
 
 import logging
+import signal
 import socket
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -19,6 +22,22 @@ from kb.server.http.state import State
 from kb.service.tokens import all_tokens
 
 _GRACE_S = 10
+
+
+class _Server(uvicorn.Server):
+    """Ends as asked: being told to is no failure, so the signal is not raised again once everything is closed."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        kept = {sign: signal.signal(sign, self.handle_exit) for sign in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for sign, handler in kept.items():
+                signal.signal(sign, handler)
 
 
 class Service:
@@ -40,7 +59,7 @@ class Service:
         self._bound = _bind(settings)
         host, port = self._bound.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self._server = uvicorn.Server(_config(guarded(self.state), settings))
+        self._server = _Server(_config(guarded(self.state), settings))
 
     def run(self) -> None:
         """Serve until told to stop; what runs is finished first, for ten seconds at most."""
@@ -137,5 +156,5 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         limit_concurrency=limits.connections,
         timeout_keep_alive=max(1, round(limits.idle_s)),
         timeout_graceful_shutdown=_GRACE_S,
-        h11_max_incomplete_event_size=32 << 10,
+        h11_max_incomplete_event_size=limits.headers_bytes,
     )

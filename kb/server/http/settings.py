@@ -12,6 +12,8 @@ class Limits:
 
     body_bytes: int = 2 << 20
     """Largest request body, also of one that is sent in chunks."""
+    headers_bytes: int = 32 << 10
+    """Longest path, query and headers together."""
     body_s: float = 30.0
     """Longest time for a request's body to arrive, seconds."""
     headers_s: float = 10.0

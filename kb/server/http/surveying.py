@@ -1,18 +1,16 @@
 """What spans entries: operators, targets with their seed plans, campaigns, hardware, the matrix."""
 
 import sqlite3
-from dataclasses import asdict, is_dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as InPath
-from pydantic import BaseModel
 
 from kb import catalogue, hardware
 from kb.errors import UnknownOperatorError
 from kb.server.http import answers, operators, shapes
 from kb.server.http.parameters import Devices, ListQuery, Slug, Topic
-from kb.server.http.problems import Problem
+from kb.server.http.problems import asked_for
 from kb.server.http.searching import listed, paged
 from kb.server.http.state import State
 from kb.service.status import Status, status
@@ -23,6 +21,7 @@ _FAULTS = shapes.problems(304, 400, 401, 404, 422, 429, 503)
 Operator = Annotated[str, InPath(max_length=80, examples=["rmsnorm"], description="An operator of the judge.")]
 Budget = Annotated[int, Query(ge=500, le=200_000, description="Tokens that the plan may take.")]
 Asked = Annotated[str | None, Query(max_length=80, description="Another device than the target's.")]
+Use = Annotated[Literal["commercial", "research"], Query(description="What the entries are to be used for.")]
 
 
 class MatrixQuery(ListQuery):
@@ -79,15 +78,20 @@ def _of_targets(routes: APIRouter, state: State) -> None:
 
     @routes.get("/v1/targets/{topic}/{slug}/plan", responses=shapes.problems(304, 400, 401, 404, 422, 429, 501, 503))
     async def plan(
-        request: Request, topic: Topic, slug: Slug, budget_tokens: Budget = 8_000, device: Asked = None
+        request: Request,
+        topic: Topic,
+        slug: Slug,
+        budget_tokens: Budget = 8_000,
+        device: Asked = None,
+        use: Use = "commercial",
     ) -> Response:
         """Return the seed plan of a target: ranked entries for each of its operators, gaps and warnings."""
 
         def work() -> Response:
             now = state.resident.state()
-            name = ("plan", topic, slug, budget_tokens, device)
+            name = ("plan", topic, slug, budget_tokens, device, use)
             body = state.remembered.get(
-                name, now, lambda: _plan(state, f"target/{topic}/{slug}", budget_tokens, device)
+                name, now, lambda: _plan(state, f"target/{topic}/{slug}", budget_tokens, device, use)
             )
             return answers.by_content(request, body)
 
@@ -116,22 +120,12 @@ def _by_operator(connection: sqlite3.Connection) -> dict[str, int]:
     return dict(connection.execute(sql).fetchall())
 
 
-def _plan(state: State, target: str, budget_tokens: int, device: str | None) -> bytes:
-    try:
-        from kb.service.seeding import seed_target
-    except ModuleNotFoundError as error:
-        raise Problem(501, "this installation makes no seed plans", hint="update kernel-kb") from error
-    made: object = seed_target(state.root, target, budget_tokens=budget_tokens, device=device)
-    return answers.encoded(as_json(made))
+def _plan(state: State, target: str, budget_tokens: int, device: str | None, use: str) -> bytes:
+    from kb.service.seeding import seed_target
 
-
-def as_json(value: object) -> object:
-    """Return a model, a dataclass or a frozen value as plain JSON values."""
-    if isinstance(value, BaseModel):
-        return value.model_dump(mode="json", by_alias=True)
-    if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
-    return plain(value)
+    with asked_for():
+        made = seed_target(state.root, target, budget_tokens=budget_tokens, device=device, use=use)
+    return answers.encoded(plain(made))
 
 
 def _hardware() -> dict[str, Any]:

@@ -12,9 +12,10 @@ from kb.plain import neutral
 from kb.server.http import answers, shapes
 from kb.server.http.access import Caller
 from kb.server.http.judging import Judgement, Order, Queue
+from kb.server.http.problems import asked_for
 from kb.server.http.state import State
-from kb.server.http.surveying import as_json
 from kb.validators.operators.names import NAMES
+from kb.values import plain
 
 _FAULTS = shapes.problems(400, 401, 403, 404, 413, 422, 429, 503)
 _SOURCE_BYTES = 1 << 20
@@ -81,7 +82,7 @@ class OutcomeReport(shapes.Shape):
 
     entry: str = Field(max_length=300, examples=["kernel/rmsnorm/row-per-cta"])
     target: str = Field(max_length=300, examples=["target/sam-3-1/bf16-h100"])
-    result: str = Field(max_length=40, examples=["neutral"], description="won, neutral, lost or not_applied.")
+    result: Literal["won", "neutral", "lost", "not_applied"] = Field(examples=["neutral"])
     record: str | None = Field(None, max_length=400, description="Path of a record below entries/; needed for won.")
     note: str | None = Field(None, max_length=400)
 
@@ -103,15 +104,16 @@ def router(state: State, queue: Queue) -> APIRouter:
         from kb.service.outcomes import report_outcome
 
         def work() -> Response:
-            made: object = report_outcome(
-                state.root,
-                report.entry,
-                target=report.target,
-                result=report.result,
-                record=report.record,
-                note=report.note,
-            )
-            return Response(answers.encoded(as_json(made)), 201, media_type="application/json", headers=_FRESH)
+            with asked_for():
+                made = report_outcome(
+                    state.root,
+                    report.entry,
+                    target=report.target,
+                    result=report.result,
+                    record=report.record,
+                    note=report.note,
+                )
+            return Response(answers.encoded(plain(made)), 201, media_type="application/json", headers=_FRESH)
 
         return await state.slow(work)
 
