@@ -129,6 +129,6 @@ def test_shells_complete_targets_entries_and_words(base: Root, monkeypatch: pyte
     assert completing.entry_ids("") == [ENTRY]
     assert completing.results("n") == ["neutral", "not_applied"]
     assert completing.uses("c") == ["commercial"]
-    assert "H200" in completing.devices("h2")
+    assert "H200-SXM" in completing.devices("h2")
     monkeypatch.setenv("KB_ROOT", "/nowhere")
     assert completing.entry_ids("") == []
