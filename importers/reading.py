@@ -143,7 +143,7 @@ def yaml_of(body: bytes) -> Any:  # noqa: ANN401 - plain YAML
     try:
         import yaml
     except ImportError as error:
-        raise SourceFormatError("YAML needs the package pyyaml: pip install 'kernel-kb[import]'") from error
+        raise SourceFormatError("YAML needs the package pyyaml: pip install 'kernel-kb[tables]'") from error
     try:
         value = yaml.load(text_of(body), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - safe ones
     except yaml.YAMLError as error:

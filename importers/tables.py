@@ -162,7 +162,7 @@ def _parquet(body: bytes) -> tuple[tuple[str, ...], Iterator[Mapping[str, str]]]
         import pyarrow as arrow
         from pyarrow import parquet
     except ImportError as error:
-        raise SourceFormatError("Parquet needs the package pyarrow: pip install 'kernel-kb[import]'") from error
+        raise SourceFormatError("Parquet needs the package pyarrow: pip install 'kernel-kb[tables]'") from error
     if body[:4] != b"PAR1" or body[-4:] != b"PAR1":
         raise SourceFormatError("expected a Parquet file, found something else or a part of one")
     try:

@@ -5,10 +5,12 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from kb.errors import SourceFormatError, SourceUnavailableError
+from kb.importers.naming import unsafe_path
 
 MANIFEST = "MANIFEST.jsonl"
 """At the root of a collection: one JSON object a line with ``file``, ``repo``, ``commit``, ``path``, ``license``,
@@ -180,14 +182,14 @@ class Tree:
         Raises:
             SourceFormatError: The path leads out of the source, also through a link.
         """
+        fault = unsafe_path(path)
+        if fault is not None:
+            raise SourceFormatError(f"the path leads out of the source: {fault}")
         found = self.root / path
-        parent = found.parent
-        if os.path.realpath(parent) != os.path.normpath(self._real() / path.rpartition("/")[0]):
-            raise SourceFormatError("the path leads out of the source")
+        folder = path.rpartition("/")[0]
+        if folder and not _is_inside(str(self.root), folder):
+            raise SourceFormatError("the path leads out of the source through a link")
         return found
-
-    def _real(self) -> Path:
-        return Path(os.path.realpath(self.root))
 
     def exists(self, path: str) -> bool:
         """Tell whether the source has a regular file of this path."""
@@ -215,6 +217,12 @@ class Tree:
             sha256=_text(row.get("saved_sha256")),
             note="changed by the collection that it came with" if row.get("changed") is True else None,
         )
+
+
+@lru_cache(maxsize=4096)
+def _is_inside(root: str, folder: str) -> bool:
+    real = os.path.realpath(root)
+    return os.path.realpath(os.path.join(real, folder)) == os.path.normpath(os.path.join(real, folder))  # noqa: PTH118
 
 
 def _text(value: object) -> str | None:

@@ -302,7 +302,8 @@ def _shown(rows: Sequence[str]) -> str:
 
 def _readme(title: str, recipe: Recipe, provenance: Provenance) -> str:
     commit = f", {provenance.commit}" if provenance.commit else ""
-    rows = f"{len(recipe.rows)} rows ({_shown(recipe.rows)}). {recipe.lookup}".strip() if recipe.rows else recipe.lookup
+    counted = f"{len(recipe.rows)} rows ({_shown(recipe.rows)}). " if recipe.rows else ""
+    rows = f"{counted}{recipe.lookup}".strip()
     lines = [
         f"# {title}",
         "",

@@ -169,6 +169,7 @@ def _parse_all(
     for importer, item in _items(tree, asked, report):
         paths = tuple(each.path for each in item.files)
         made = False
+        refused = None
         for found in _parsed(importer, item, options.context):
             made = True
             if isinstance(found, Skipped):
@@ -177,8 +178,10 @@ def _parse_all(
                 continue
             ruling = licenses.gate(found, also=options.allow_licenses)
             if ruling.refused is not None:
-                line = Line("refused", item.path, importer.name, license=ruling.license, reason=ruling.refused)
-                report.note(line, paths)
+                if refused != ruling.refused:  # one file can give hundreds of drafts of the same license
+                    refused = ruling.refused
+                    line = Line("refused", item.path, importer.name, license=ruling.license, reason=refused)
+                    report.note(line, paths)
                 continue
             draft = replace(found, license=ruling.license, restrictions=(*found.restrictions, *ruling.restrictions))
             shelf.expect(draft)
