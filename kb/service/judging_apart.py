@@ -34,6 +34,10 @@ class CancelledError(ValidatorError):
     """Whoever asked for the judgement does not want it any more."""
 
 
+class TookTooLongError(ValidatorError):
+    """The judgement was ended because its time was over; says nothing about the candidate."""
+
+
 @dataclass(frozen=True)
 class Order:
     """What is to be judged."""
@@ -141,7 +145,8 @@ def judge_apart(
 
     Raises:
         CancelledError: It was given up.
-        KbError: As :func:`kb.service.judging.judge_file`; ``ValidatorError`` also if it took too long.
+        TookTooLongError: Its time was over.
+        KbError: As :func:`kb.service.judging.judge_file`.
     """
     check(order)
     # Whatever the judge leaves lying about goes with this folder, also if the judge had to be killed.
@@ -155,7 +160,8 @@ def judge_apart(
         if watch.why == "cancelled":
             raise CancelledError("the judgement was cancelled")
         if watch.why == "timed out":
-            raise ValidatorError(f"the judgement took longer than {most_s:g} s", hint="judge fewer dtypes in one call")
+            message = f"the judgement took longer than {most_s:g} s"
+            raise TookTooLongError(message, hint="judge fewer dtypes in one call")
         return _report(said, process.returncode)
 
 

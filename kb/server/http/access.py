@@ -181,6 +181,8 @@ def scope_for(method: str, path: str) -> str | None:
         return None
     if path == "/v1/judgements" or path.startswith("/v1/judgements/"):
         return "judge"
+    if path == "/v1/submissions" or path.startswith("/v1/submissions/"):
+        return "write"
     if method in _SAFE or path == "/mcp" or path.startswith("/mcp/"):
         return "read"  # tools that write check the caller's scopes themselves
     return "write"

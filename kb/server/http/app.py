@@ -15,7 +15,6 @@ from kb import __version__
 from kb.retrieval import filters
 from kb.server.http import answers, entries, measuring, problems, searching, shapes, surveying, writing
 from kb.server.http.access import Caller
-from kb.server.http.judging import Queue
 from kb.server.http.state import State
 from kb.store import index
 
@@ -35,7 +34,7 @@ def make_app(state: State) -> FastAPI:
     Args:
         state: What its routes share; closed when the application ends.
     """
-    queue = Queue(state.settings.limits, state.metrics.judged)
+    queue = state.queue
     state.metrics.watch(
         {
             "kb_judgements_waiting": ("Judgements that wait for their turn.", queue.waiting),
@@ -62,7 +61,7 @@ def make_app(state: State) -> FastAPI:
     )
     problems.install(app)
     readers = (_about(state), searching.router(state), entries.router(state), surveying.router(state))
-    for routes in (*readers, writing.router(state, queue)):
+    for routes in (*readers, writing.router(state)):
         app.include_router(routes)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     if PAGE.is_dir():

@@ -1,19 +1,18 @@
 """The operator specs, described by a process of their own: describing them needs torch, which a server does not."""
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import kb
 from kb import catalogue
 from kb.config import derived_folder
 from kb.errors import ConfigError, StoreError
 from kb.server.http.state import State
 from kb.service.judging import operator_names
+from kb.service.judging_apart import environment
 from kb.store.locks import locked
 from kb.validators.operators.names import NAMES
 
@@ -80,12 +79,6 @@ def _made(folder: Path) -> Sheet | None:
         return list(json.loads(done.stdout)) if done.returncode == 0 else None
     except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of a process that runs this very installation, wherever it is started."""
-    package = str(Path(kb.__file__).resolve().parent.parent)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))}
 
 
 def main() -> None:

@@ -6,6 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from kb.config import Root
+from kb.knowledge_base import KnowledgeBase
+from kb.server.http.judging import Queue
 from kb.server.http.measuring import Metrics
 from kb.server.http.remembered import Remembered
 from kb.server.http.settings import Settings
@@ -34,6 +36,8 @@ class State:
         self.remembered = Remembered()
         self.tokens = Tokens()
         self.metrics = Metrics()
+        self.queue = Queue(settings.limits, self.metrics.judged)
+        self.knowledge = KnowledgeBase(root, resident=self.resident, judge=self.queue.judge)
         self._searchers = ThreadPoolExecutor(_SEARCHERS, thread_name_prefix="search")
         self._workers = ThreadPoolExecutor(_WORKERS, thread_name_prefix="work")
 

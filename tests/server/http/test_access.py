@@ -210,7 +210,7 @@ def test_an_ipv6_network_counts_as_one_client() -> None:
         ("GET", "/v1/x", "read"), ("GET", "/metrics", "read"), ("GET", "/openapi.json", "read"), ("POST", "/", "write"),
         ("POST", "/v1/outcomes", "write"), ("PUT", "/v1/anything", "write"), ("GET", "/v1/judgements", "judge"),
         ("POST", "/v1/judgements", "judge"), ("DELETE", "/v1/judgements/x", "judge"), ("POST", "/mcp", "read"),
-        ("PATCH", "/v1/judgementsx", "write"), ("DELETE", "/page", "write"),
+        ("GET", "/v1/submissions/x", "write"), ("PATCH", "/v1/judgementsx", "write"), ("DELETE", "/page", "write"),
     ],
 )  # fmt: skip
 def test_what_no_rule_names_needs_to_write(method: str, path: str, scope: str | None) -> None:

@@ -136,7 +136,7 @@ def test_what_takes_too_long_is_ended(base: Root) -> None:
         judge.headers.update(bearer("judge"))
         found = ended(judge, judge.post("/v1/judgements", json=order(ENDLESS)).headers["location"], 30)
         assert (found["state"], found["verdict"]) == ("timed_out", None)
-        assert found["error"]["message"] == "longer than 1 s"
+        assert found["error"]["message"] == "the judgement took longer than 1 s"
 
 
 def test_a_judge_that_cannot_work_says_so_and_nothing_of_the_candidate(judge: TestClient) -> None:
