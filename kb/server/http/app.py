@@ -13,7 +13,7 @@ from fastapi.staticfiles import StaticFiles
 
 from kb import __version__
 from kb.retrieval import filters
-from kb.server.http import answers, entries, measuring, problems, searching, shapes, surveying, writing
+from kb.server.http import agents, answers, entries, measuring, problems, searching, shapes, surveying, writing
 from kb.server.http.access import Caller
 from kb.server.http.state import State
 from kb.store import index
@@ -43,9 +43,10 @@ def make_app(state: State) -> FastAPI:
     )
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         try:
-            yield
+            async with endpoint:
+                yield
         finally:
             await queue.close()
             state.close()
@@ -63,6 +64,7 @@ def make_app(state: State) -> FastAPI:
     readers = (_about(state), searching.router(state), entries.router(state), surveying.router(state))
     for routes in (*readers, writing.router(state)):
         app.include_router(routes)
+    endpoint = agents.mount(app, state)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     if PAGE.is_dir():
         app.mount("/", StaticFiles(directory=PAGE, html=True))

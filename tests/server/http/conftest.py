@@ -59,7 +59,7 @@ def served(base: Root, settings: Settings = QUIET) -> Iterator[str]:
         with httpx2.Client() as client:
             for _ in range(200):
                 try:
-                    client.get(f"{service.url}/healthz", timeout=5)
+                    client.get(f"http://127.0.0.1:{service.url.rpartition(':')[2]}/healthz", timeout=5)
                     break
                 except httpx2.TransportError:
                     time.sleep(0.02)
