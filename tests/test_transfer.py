@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kb import hardware
 from kb.models.facts import EntryFacts, Limit
 from kb.models.vocabulary import FEATURES, KINDS, LANGUAGES, TRANSFER
-from kb.transfer import assess, facts_of
+from kb.transfer import Asked, assess, facts_of, lacks_unit, unchecked_limits
 
 TRITON = EntryFacts("kernel/rmsnorm/a", "kernel", "triton", ("bfloat16",), ("sm_80", "sm_90"))
 NATIVE = EntryFacts(
@@ -143,3 +144,56 @@ def test_a_family_is_never_better_than_any_member(facts: EntryFacts, family: str
     whole = TRANSFER.index(assess(facts, hardware.resolve(family)).kind)
     parts = [TRANSFER.index(assess(facts, hardware.resolve(m.name)).kind) for m in hardware.resolve(family).members]
     assert whole == max(parts)
+
+
+def test_what_an_entry_needs_beside_the_device_is_asked_too() -> None:
+    h100 = hardware.resolve("H100")
+    pair = replace(TRITON, kind="comm", devices=2)
+    assert assess(pair, h100, asked=Asked(device_count=1)).kind == "none"
+    assert assess(pair, h100, asked=Asked(device_count=2)).runnable
+    assert assess(pair, h100).runnable
+    found = assess(TRITON, h100, asked=Asked(dtypes=("float16",)))
+    assert (found.kind, found.reasons) == ("port", ("takes bfloat16; here it is float16",))
+    assert assess(TRITON, h100, asked=Asked(dtypes=("float16", "bfloat16"))).runnable
+    huge = replace(TRITON, hbm_bytes=100 * 2**30)
+    assert assess(huge, hardware.resolve("A100")).kind == "port"
+    assert assess(huge, hardware.resolve("H200")).runnable
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "met"),
+    [
+        ("3.4.0", ">=3.4", True), ("3.3.1", ">=3.4", False), ("2.11.0+cu130", ">=2.8", True),
+        ("3.6", ">=3.4,<3.6", False),
+        ("3.5", ">=3.4,<3.6", True), ("1.0", "==1", True), ("1.1", "!=1.1", False), ("2.9", "~=2.8", True),
+        ("3.0", "~=2.8", False), ("2", ">1.9", True), ("1.9", ">1.9", False), ("1.9", "<=1.9", True),
+        ("nightly", ">=3.4", False), ("3.4", "", True), ("3.4", "whatever", True), ("10.0", ">=9.9", True),
+    ],
+)  # fmt: skip
+def test_a_package_that_is_too_old_there_makes_it_a_port(version: str, wanted: str, met: bool) -> None:
+    needing = replace(TRITON, packages={"triton": wanted})
+    found = assess(needing, hardware.resolve("H100"), asked=Asked(toolchain={"triton": version}))
+    assert found.runnable == met
+    if not met:
+        assert found.reasons == (f"needs triton {wanted}; the target has {version}",)
+    assert assess(needing, hardware.resolve("H100"), asked=Asked(toolchain={"torch": "1"})).runnable
+
+
+def test_parameters_tuned_at_other_sizes_are_retuned_even_on_their_own_device() -> None:
+    tuned = EntryFacts("config/fused_moe/x", "config", tuned_device="NVIDIA B200", tuned_axes={"num_experts": 256})
+    b200 = hardware.resolve("B200")
+    assert assess(tuned, b200).kind == "exact"
+    assert assess(tuned, b200, axes={"num_experts": 256, "n": 1}).kind == "exact"
+    found = assess(tuned, b200, axes={"num_experts": 128})
+    assert (found.kind, found.reasons) == ("retune", ("tuned at num_experts = 256; here num_experts = 128",))
+
+
+def test_limits_on_axes_that_nobody_stated_are_named() -> None:
+    limited = replace(TRITON, limits={"m": Limit(max=128), "n": Limit(max=4)})
+    assert unchecked_limits(limited, {"n": 1}) == ("m",)
+
+
+def test_a_family_lacks_a_unit_if_a_member_does() -> None:
+    assert lacks_unit("nvfp4", hardware.resolve("H100"))
+    assert not lacks_unit("nvfp4", hardware.resolve("B200"))
+    assert not lacks_unit("int32", hardware.resolve("cpu"))

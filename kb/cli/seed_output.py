@@ -27,9 +27,9 @@ def show(plan: "Plan") -> None:
         write(f"gap: {gap.row} ({gap.operator}{share}): {gap.reasons[0]}; start from {gap.nearest or 'nothing near'}")
     for one in plan.warnings:
         write(f"warning: {one.id}: {one.title}" + ("" if one.holds == "yes" else " (check whether it holds here)"))
-    for one in plan.excluded:
-        if one.because in ("license", "refuted", "slower", "conflict"):
-            write(f"not offered: {one.id}: {one.reason}")
+    for barred in plan.excluded:
+        if barred.because in ("license", "refuted", "slower", "conflict"):
+            write(f"not offered: {barred.id}: {barred.reason}")
     for note in plan.notes:
         write(f"note: {note}")
 

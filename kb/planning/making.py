@@ -17,6 +17,9 @@ from kb.transfer import Asked
 ALTERNATIVES = 3
 """Most entries of one kind and topic that serve the whole step, such as allocators, of which one is chosen."""
 
+ROW_ALTERNATIVES = 4
+"""Most entries of one kind that serve an operator row: an import can bring thousands of tuned parameters."""
+
 _RUNS = ("run", "tune")
 
 Scored = tuple[Offer, Score]
@@ -141,27 +144,35 @@ def _rank_key(one: Scored, combinations: Iterable[Known]) -> tuple[float, int, i
     return -round(made.priority, 12), -used, TRANSFER.index(offer.transfer.kind), offer.entry.id
 
 
-def _few(kept: Sequence[Offer], excluded: list[Excluded]) -> list[Offer]:
-    """Keep the best few of what does the same job for the whole step: nobody uses ten allocators."""
-    count: dict[tuple[str, str | None], list[str]] = {}
+def _few(ranked: Sequence[Offer], excluded: list[Excluded]) -> list[Offer]:
+    """Keep the best few of what does the same job: nobody uses ten allocators, or a thousand tuned files."""
+    count: dict[tuple[str, str], int] = {}
     found = []
-    for offer in kept:
-        if offer.matches or offer.entry.kind not in ("allocation", "comm"):
+    for offer in ranked:
+        most = ROW_ALTERNATIVES if offer.matches else ALTERNATIVES
+        places = [(offer.entry.kind, place) for place in _places(offer)]
+        if not places or any(count.get(place, 0) < most for place in places):
             found.append(offer)
-            continue
-        peers = count.setdefault((offer.entry.kind, offer.entry.operator), [])
-        if len(peers) < ALTERNATIVES:
-            peers.append(offer.entry.id)
-            found.append(offer)
+            for place in places:
+                count[place] = count.get(place, 0) + 1
         else:
-            excluded.append(Excluded(offer.entry.id, "alternative", f"{', '.join(peers)} do the same and rank higher"))
+            reason = f"{most} of its kind do the same and rank higher"
+            excluded.append(Excluded(offer.entry.id, "alternative", reason))
     return found
+
+
+def _places(offer: Offer) -> list[str]:
+    """Return the jobs that an offer does: its rows, or for the whole step what strategies of its topic do."""
+    if offer.matches:
+        return [match.row.name for match in offer.matches]
+    return [f"{offer.entry.operator} of the step"] if offer.entry.kind in ("allocation", "comm") else []
 
 
 def _row(rank: int, offer: Offer, found: Score, notes: Sequence[str]) -> PlanRow:
     entry = offer.entry
     matches = sorted(offer.matches, key=lambda one: -(one.row.share or 0.0))
     first = matches[0].row if matches else None
+    reached = [offer.transfer, *(one.transfer for one in matches)]
     return PlanRow(
         rank=rank,
         id=entry.id,
@@ -172,7 +183,7 @@ def _row(rank: int, offer: Offer, found: Score, notes: Sequence[str]) -> PlanRow
         row=None if first is None else first.name,
         operator=entry.operator if first is None else first.operator,
         transfer=offer.transfer.kind,
-        reasons=tuple(dict.fromkeys(reason for one in (offer, *matches) for reason in one.transfer.reasons)),
+        reasons=tuple(dict.fromkeys(reason for each in reached for reason in each.reasons)),
         share=_rounded(found.share),
         share_from=found.share_from,
         evidence=found.standing.level,

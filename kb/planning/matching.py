@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from kb import transfer
 from kb.models.facts import Transfer
 from kb.models.vocabulary import TRANSFER
-from kb.planning.values import Known, Match, Offer, Wanted, Wish
+from kb.planning.values import Known, Match, Offer, Size, Wanted, Wish
 from kb.transfer import Asked
 
 OTHER_PHASE = 0.5
@@ -54,8 +54,9 @@ def offers_of(entry: Known, wish: Wish, parts: Mapping[str, Known]) -> list[Offe
         whole = _whole(entry, wish)
         return [whole] if whole is not None else []
     groups: dict[str, list[Match]] = {}
+    reaches = _Reaches(entry, wish)
     for row in rows:
-        match = _match(entry, row, wish)
+        match = _match(entry, row, reaches)
         groups.setdefault(match.transfer.kind, []).append(match)
     made = []
     for kind in sorted(groups, key=TRANSFER.index):
@@ -84,12 +85,29 @@ def _same_phase(entry: Known, phase: str | None) -> bool:
     return not entry.phases or phase is None or phase in entry.phases
 
 
-def _match(entry: Known, row: Wanted, wish: Wish) -> Match:
+class _Reaches:
+    """How one entry reaches a target, remembered by what decides it: rows are many, and most ask the same."""
+
+    def __init__(self, entry: Known, wish: Wish) -> None:
+        self._entry, self._wish = entry, wish
+        self._axes = sorted({*entry.facts.limits, *entry.facts.tuned_axes})
+        self._made: dict[tuple[object, ...], Transfer] = {}
+
+    def under(self, size: Size, dtypes: tuple[str, ...]) -> Transfer:
+        """Return the transfer at one size of a row."""
+        axes = {axis: size.axes[axis] for axis in self._axes if axis in size.axes}
+        key = (dtypes, *axes.items())
+        if key not in self._made:
+            asked = Asked(axes, dtypes, self._wish.device_count, self._wish.toolchain)
+            self._made[key] = transfer.assess(self._entry.facts, self._wish.scope, asked=asked)
+        return self._made[key]
+
+
+def _match(entry: Known, row: Wanted, reaches: _Reaches) -> Match:
     """Hold an entry against a row under each of its traffic; the best class counts, for the time that has it."""
     found: dict[str, list[tuple[float, str, Transfer]]] = {}
     for size in row.sizes:
-        asked = Asked(size.axes, row.dtypes, wish.device_count, wish.toolchain)
-        reached = transfer.assess(entry.facts, wish.scope, asked=asked)
+        reached = reaches.under(size, row.dtypes)
         found.setdefault(reached.kind, []).append((size.weight, size.traffic, reached))
     best = min(found, key=TRANSFER.index)
     here = found[best]

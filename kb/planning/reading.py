@@ -114,7 +114,7 @@ def wish_of(
         scope=scope,
         device_count=target.device_count,
         rows=_apart([_wanted(one, target, axes.get(one.operator, ())) for one in target.operators]),
-        phases=frozenset(one.phase for one in target.traffic),
+        phases=frozenset(one.phase for one in target.traffic if one.phase is not None),
         parallelism=target.parallelism,
         toolchain=_toolchain(scope, today or evidence.Today()),
         use=use,

@@ -89,6 +89,7 @@ class Wanted(Frozen):
     share_from: str | None = None
     calls_per_step: float | None = None
     phase: str | None = None
+    """``prefill``, ``decode``, ``vision``, ``training``; None for any."""
     note: str | None = None
 
 

@@ -1,6 +1,7 @@
 """Plans: what is worth most comes first, nothing that cannot run is offered as if it could, what is missing is said."""
 
 import random
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,9 +111,11 @@ def test_negative_results_and_withdrawn_entries_are_never_offered() -> None:
 
 
 def test_a_refuted_entry_is_not_offered_where_it_was_refuted() -> None:
-    cell = {"device": "NVIDIA H100 80GB HBM3", "level": "documented", "state": "refuted", "regime": None, "stale": [],
-            "notes": ["rejected on 2026-11-01: wrong_values"], "versions": {}, "pins": [], "same_code": True,
-            "figures": [], "when": "2026-11-01T00:00:00Z", "records": []}  # fmt: skip
+    cell: dict[str, Any] = {
+        "device": "NVIDIA H100 80GB HBM3", "level": "documented", "state": "refuted", "regime": None, "stale": [],
+        "notes": ["rejected on 2026-11-01: wrong_values"], "versions": {}, "pins": [], "same_code": True,
+        "figures": [], "when": "2026-11-01T00:00:00Z", "records": [],
+    }  # fmt: skip
     wrong = entry("kernel/gemm/wrong", cells=[cell])
     plan = plan_of([wrong], wish(row("products", "gemm")))
     assert [(one.because, one.reason) for one in plan.excluded] == [("refuted", "rejected on 2026-11-01: wrong_values")]
@@ -242,3 +245,31 @@ def test_the_order_of_entries_changes_nothing(entries: list[Known], rows: list[W
     mixed = list(entries)
     mixer.shuffle(mixed)
     assert plan_of(mixed, wish(*rows)).to_json() == before
+
+
+def test_of_many_entries_for_a_row_the_best_few_are_offered_and_every_row_keeps_its_own() -> None:
+    many = [entry(f"kernel/gemm/k{number}") for number in range(9)]
+    tuned = [
+        entry(f"config/gemm/c{number}", operator="gemm", dtypes=["bfloat16"], tuned={"device": "NVIDIA B200"})
+        for number in range(50)
+    ]
+    small = entry("kernel/layernorm/small")
+    plan = plan_of([*many, *tuned, small], wish(row("products", "gemm", 0.9), row("norms", "layernorm", 0.001)))
+    assert [one.kind for one in plan.rows].count("kernel") == 5
+    assert [one.kind for one in plan.rows].count("config") == 4
+    assert plan.coverage[1].runnable == (small.id,)
+    assert len(plan.excluded) == 5 + 46
+
+
+def test_parameters_tuned_at_these_sizes_on_this_device_are_exact_and_come_first() -> None:
+    device = "NVIDIA H100 80GB HBM3"
+    facts: dict[str, Any] = {"operator": "gemm", "dtypes": ["bfloat16"], "applies_to": []}
+    here = entry("config/gemm/here", tuned={"device": device, "axes": {"n": 64}}, **facts)
+    other = entry("config/gemm/a-other-size", tuned={"device": device, "axes": {"n": 128}}, **facts)
+    plan = plan_of([other, here], wish(row("products", "gemm", n=64)))
+    assert [(one.id, one.role, one.transfer) for one in plan.rows] == [
+        (here.id, "run", "exact"),
+        (other.id, "tune", "retune"),
+    ]
+    assert plan.rows[1].reasons == ("tuned at n = 128; here n = 64",)
+    assert plan.gaps[0].reasons == ("no entry computes gemm",)
