@@ -154,6 +154,8 @@ class Resident:
             pool, self._pool = self._pool, []
         for _, connection in pool:
             connection.close()
+        with self._looking:
+            self._tree.close()
         if self._meaning is not None:
             self._meaning.close()
 

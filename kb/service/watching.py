@@ -1,8 +1,9 @@
 """Tell whether files below ``entries/`` changed, faster than by listing every folder.
 
-A folder's own times change when something in it is made, removed or renamed, a file's when it is written. So a process
-that has listed a tree once need only ask for the times of what it knows. It may do so only once everything is old
-enough that a further change must show in the times.
+Where the system signals changes, no signal means no change; times are compared once a second all the same, for what is
+not signalled. Elsewhere: a folder's own times change when something in it is made, removed or renamed, a file's when
+it is written, so a process that has listed a tree once need only ask for the times of what it knows. It may do so only
+once everything is old enough that a further change must show in the times.
 """
 
 import os
@@ -10,11 +11,14 @@ import time
 from pathlib import Path
 
 from kb import catalogue
+from kb.service.signals import Signals
 
 _Times = tuple[int, int, int]
 
 _COARSE_NS = 1_000_000_000
 _MARGIN_NS = 20_000_000
+_TRUSTED_S = 1.0
+"""How long signals alone are relied on."""
 
 
 class Tree:
@@ -29,6 +33,9 @@ class Tree:
         self._entries = entries
         self._known: dict[str, _Times] = {}
         self._state = ""
+        self._signals = Signals()
+        self._signalled = False
+        self._compared = 0.0
 
     def state(self) -> str:
         """Return what :func:`kb.catalogue.tree_state` would return now.
@@ -36,11 +43,22 @@ class Tree:
         Raises:
             IndexStaleError: The folder cannot be listed.
         """
-        if not self._known or self._changed():
+        if not self._known:
+            self._list()
+        elif self._signalled and time.monotonic() - self._compared < _TRUSTED_S:
+            if self._signals.changed():
+                self._list()
+        elif self._changed():
             self._list()
         return self._state
 
+    def close(self) -> None:
+        """Let go of what signals changes."""
+        self._signals.close()
+        self._known, self._signalled = {}, False
+
     def _changed(self) -> bool:
+        self._compared = time.monotonic()
         lstat = os.lstat
         try:
             for path, times in self._known.items():
@@ -55,6 +73,9 @@ class Tree:
         began = time.time_ns()
         # Folders before files: what changes in between makes a folder's times others than those that are kept.
         folders = _folders(self._entries)
+        # Signals before files, for the same reason: what changes while files are listed is signalled.
+        self._signalled = bool(folders) and self._signals.watch(folders)
+        self._signals.changed()
         rows = catalogue.tree_rows(self._entries)
         self._state = catalogue.state_of(rows)
         known = dict(folders)
@@ -63,6 +84,7 @@ class Tree:
             known[f"{self._entries}/{name}"] = (int(size), int(mtime), int(ctime))
         settled = all(_is_settled(max(mtime, ctime), began) for _, mtime, ctime in known.values())
         self._known = known if settled else {}
+        self._compared = time.monotonic()
 
 
 def _folders(top: Path) -> dict[str, _Times]:

@@ -56,12 +56,12 @@ def router(state: State) -> APIRouter:
         """Find kernels, strategies, tuned parameters and negative results, in the words engineers use."""
 
         def work() -> Response:
-            tag = answers.tag_of_request(request, state.resident.state())
+            now = state.resident.state()
+            tag = answers.tag_of_request(request, now)
             if answers.has(request, tag):
                 return answers.unchanged(tag)
-            found = _page(state, request.url.path, query)
-            link = {"Link": f'<{found["next"]}>; rel="next"'} if found["next"] else {}
-            return answers.sent(answers.encoded(found), tag, link)
+            body, following = state.found.get(query.model_dump_json(), now, lambda: _encoded(state, query))
+            return answers.sent(body, tag, {"Link": f'<{following}>; rel="next"'} if following else {})
 
         return await state.quick(work)
 
@@ -124,6 +124,11 @@ def paged(rows: Sequence[object], path: str, query: ListQuery) -> dict[str, Any]
         "offset": query.offset,
         "next": next_page(path, query, offset=end) if end < len(rows) else None,
     }
+
+
+def _encoded(state: State, query: SearchQuery) -> tuple[bytes, str | None]:
+    found = _page(state, "/v1/search", query)
+    return answers.encoded(found), found["next"]
 
 
 def _page(state: State, path: str, query: SearchQuery) -> dict[str, Any]:

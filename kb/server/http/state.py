@@ -18,6 +18,8 @@ T = TypeVar("T")
 
 _SEARCHERS = 4
 _WORKERS = 4
+_ANSWERS = 512
+"""Answers to searches that are kept for those who ask the same, until anything changes."""
 
 
 class State:
@@ -34,6 +36,7 @@ class State:
         self.settings = settings
         self.resident = Resident(root, semantic=settings.semantic)
         self.remembered = Remembered()
+        self.found = Remembered(_ANSWERS)
         self.tokens = Tokens()
         self.metrics = Metrics()
         self.queue = Queue(settings.limits, self.metrics.judged)
