@@ -117,7 +117,7 @@ def _one(draw: _Draw) -> Distractor:
     patterns = words["titles"]["scheme" if kind in ("comm", "allocation") else shown]
     title = _fitting(draw, patterns, fields, _LONGEST_TITLE)
     summary = _fitting(draw, words["summaries"]["lines"], fields, _LONGEST_SUMMARY)
-    facts = {
+    facts: dict[str, Any] = {
         "schema": 1,
         "version": draw.integer(1, 3),
         "title": title,
@@ -129,6 +129,10 @@ def _one(draw: _Draw) -> Distractor:
         **_code(draw, kind, topic, dtype, arch),
         **_extra(draw, shown, fields, device),
     }
+    # Another source of chance than the rest, so that the rest stays as it was before entries had questions.
+    asking = _Draw(random.Random(f"{SEED} {title} {summary}"))  # noqa: S311 - as above
+    patterns = asking.some(words["questions"]["lines"], asking.integer(3, 7))
+    facts["questions"] = [_filled(pattern, fields) for pattern in patterns]
     slug = "-".join(_slug(f"{approach} {short} {fields['dtype']}").split("-")[:8])
     return Distractor(f"{kind}/{topic}/{slug}", facts, _readme(draw, title, fields))
 

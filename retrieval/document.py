@@ -36,7 +36,7 @@ def build(entry_id: str, facts: Mapping[str, object], readme: str) -> Document:
     about = [rest, *tags[1:], title, str(facts.get("summary", ""))]
     tags += [*_strings(facts.get("symbols")), *_strings(facts.get("phase")), str(facts.get("language", "")), rest]
     topics = _canonicals(own, of=_OWN) | _canonicals(about, of=None)
-    mentions = _canonicals(list(_meaning(_without_shapes(facts))), of=None) - topics
+    mentions = _canonicals(list(_meaning(_about(facts))), of=None) - topics
     return Document(
         title=title,
         tags=" ".join(_spaced(tag) for tag in tags if tag and tag != "none"),
@@ -50,8 +50,13 @@ def _spaced(tag: str) -> str:
     return f"{tag} {tag.replace('_', ' ')}" if "_" in tag else tag
 
 
-def _without_shapes(facts: Mapping[str, object]) -> Mapping[str, object]:
-    """Leave the operator table of a target out: it names every operator, so it would answer every question."""
+def _about(facts: Mapping[str, object]) -> Mapping[str, object]:
+    """Leave out what would make an entry mention nearly everything.
+
+    The operator table of a target names every operator, so it would answer every question; and those who ask say what
+    they have, not what helps.
+    """
+    facts = {key: value for key, value in facts.items() if key != "questions"}
     target = facts.get("target")
     if not isinstance(target, Mapping):
         return facts

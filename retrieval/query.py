@@ -28,7 +28,7 @@ _LONG = 5
 _VARIABLES = 500
 """Terms a statement; old builds of SQLite allow 999."""
 
-_FUNCTION_WORDS = frozenset(
+FUNCTION_WORDS = frozenset(
     """
     a about actually after all also am an and any anybody anyone anything are as at be been besides but by can could
     did do does doing ever exactly example examples for from get give had happen happens has have how i if in into
@@ -38,6 +38,7 @@ _FUNCTION_WORDS = frozenset(
     when where which while who why will with without would yet you your
     """.split()  # noqa: SIM905 - as a list it would fill the screen
 )
+"""Words that say nothing of what is looked for."""
 
 
 @lru_cache(maxsize=1024)
@@ -212,7 +213,7 @@ def _beginning(connection: sqlite3.Connection, letter: str) -> set[str]:
 
 def _is_used(connection: sqlite3.Connection, word: str) -> bool:
     sql = f"SELECT 1 FROM {TEXT} WHERE {TEXT} MATCH ? LIMIT 1"  # noqa: S608
-    return word in _FUNCTION_WORDS or connection.execute(sql, (f'"{word}"',)).fetchone() is not None
+    return word in FUNCTION_WORDS or connection.execute(sql, (f'"{word}"',)).fetchone() is not None
 
 
 def lookup(connection: sqlite3.Connection, terms: Sequence[str]) -> Mapping[str, tuple[tuple[str, str, float], ...]]:
@@ -240,5 +241,5 @@ def _terms(cleaned: str) -> tuple[str, ...]:
         parts = words.words(compound)
         if len(parts) > 1:
             found.update((part, None) for part in parts if len(part) > 2)
-    useful = tuple(term for term in found if term not in _FUNCTION_WORDS and (len(term) > 1 or not term.isascii()))
+    useful = tuple(term for term in found if term not in FUNCTION_WORDS and (len(term) > 1 or not term.isascii()))
     return useful or tuple(found)

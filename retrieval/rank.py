@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from kb.models.facts import Standing
 from kb.models.vocabulary import EVIDENCE
 from kb.retrieval import words
-from kb.retrieval.query import Understanding
+from kb.retrieval.query import FUNCTION_WORDS, Understanding
 from kb.values import Frozen
 
 TYPE_CHECKING = False
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kb.transfer import Transfer
 
 _FREE: Mapping[str, float] = {
-    "text": 0.35, "title": 0.08, "tags": 0.23, "facets": 0.13, "operator": 0.115, "evidence": 0.03, "freshness": 0.015,
-    "outcome": 0.025, "kind": 0.025,
+    "text": 0.29, "title": 0.067, "tags": 0.19, "facets": 0.108, "operator": 0.096, "questions": 0.17,
+    "evidence": 0.025, "freshness": 0.012, "outcome": 0.021, "kind": 0.021,
 }  # fmt: skip
 """Weights where no device is known."""
 
@@ -70,6 +70,8 @@ class Candidate(Frozen):
     withdrawn: str | None = None
     tags: str = ""
     """Its tags, operators and the end of its id, as full-text search sees them."""
+    questions: tuple[str, ...] = ()
+    """What people ask when it is the answer."""
     code: bool = True
     """False for what carries no code of its own."""
     narrow: bool = True
@@ -98,6 +100,7 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
         "tags": _share(asked_for, candidate.tags),
         "facets": understanding.agreement(candidate.topics, candidate.mentions),
         "operator": _operator(candidate, understanding),
+        "questions": words.likeness(asked_for, candidate.questions, without=FUNCTION_WORDS),
         "evidence": _evidence(candidate),
         "freshness": _FRESHNESS[candidate.standing.freshness],
         "outcome": _outcome(candidate.outcome, understanding),

@@ -184,6 +184,7 @@ class _Search:
             topics=row["topics"],
             mentions=row["mentions"],
             tags=row["words"],
+            questions=tuple(facts.get("questions", ())),
             code=bool(facts.get("entry_point")),
             narrow=bool(facts.get("entry_point")) or bool(row["operator"]) + len(facts.get("applies_to", ())) == 1,
             standing=evidence.standing(facts, scope=self.devices, transfer=reached, cells=cells, today=self.today),

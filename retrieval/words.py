@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,11 +23,19 @@ MAX_WORDS = 64
 MENTIONS = "|"
 """Stands in a document's facets between what it is about and what it mentions; full-text search does not see it."""
 
+NAME, QUESTION = 2, 8
+"""Words of a query up to which it is a name and nothing is asked, and from which on it is a whole question."""
+
 PAIR = " + "
 """Joins two canonical words that mean something together in a term of the lexicon; no phrase of a text has it."""
 
 _WORD = re.compile(r"[^\W_]+(?:(?<=\d)\.(?=\d)[^\W_]+)*")
 _COMPOUND = re.compile(r"\w+(?:[.\-+/=]\w+)*")
+_ENDINGS = (
+    "isations", "izations", "isation", "ization", "ations", "ation", "ising", "izing", "ised", "ized", "ise", "ize",
+    "ings", "ing", "ions", "ion", "ers", "er", "ed", "es", "e", "s", "ly",
+)  # fmt: skip
+
 _OUTSIDE = re.compile(r"[^a-z0-9]+")
 
 
@@ -72,6 +81,47 @@ def stems(text: str) -> frozenset[str]:
         word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith("ss") else word
         for word in words(clean(text))
     )
+
+
+@lru_cache(maxsize=8192)
+def root(word: str) -> str:
+    """Return a word without its ending, so that ``captured``, ``captures`` and ``capturing`` are one; names stay."""
+    if not word.isalpha():
+        return word
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 4:
+            cut = word[: -len(ending)]
+            return cut[:-1] if len(cut) > 4 and cut[-1] == cut[-2] and cut[-1] not in "sl" else cut
+    return word
+
+
+def likeness(asked: frozenset[str], questions: Sequence[str], *, without: frozenset[str]) -> float:
+    """Return how far the nearest of some questions has the words asked for and no others, 0 to 1.
+
+    It is the cosine of both sets of words. The shorter a query, the less it is a question and the more a name, for
+    which title and tags are better: up to NAME words likeness is 0, and it counts in full from QUESTION words on.
+
+    Args:
+        asked: The words of the query, cut by :func:`stems`.
+        questions: Texts.
+        without: Words that say nothing, in the questions; the query is without them already.
+    """
+    wanted = frozenset(map(root, asked))
+    weight = min(1.0, (len(wanted) - NAME) / (QUESTION - NAME))
+    if weight <= 0.0:
+        return 0.0
+    best = 0.0
+    for question in questions:
+        said = _roots(question, without)
+        both = len(wanted & said)
+        if both:
+            best = max(best, both / math.sqrt(len(wanted) * len(said)))
+    return weight * best
+
+
+@lru_cache(maxsize=4096)
+def _roots(text: str, without: frozenset[str]) -> frozenset[str]:
+    return frozenset(root(word) for word in stems(text) if word not in without)
 
 
 def shared(asked: frozenset[str], text: str) -> int:

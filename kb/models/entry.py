@@ -40,6 +40,8 @@ Token = Annotated[str, _matches(TOKEN, "a token such as layout:sf_128x4")]
 EntryId = Annotated[str, _matches(ENTRY_ID, "an entry id such as kernel/rmsnorm/row-per-cta")]
 Tag = Annotated[str, _matches(re.compile(r"^[a-z0-9][a-z0-9.\-]*$"), "a lower-case word such as split-k")]
 
+Question = Annotated[str, Field(min_length=3, max_length=120)]
+
 
 class Withdrawal(Strict):
     """Why an entry is no longer served; its evidence stays."""
@@ -171,6 +173,8 @@ class EntryFile(Strict):
     entry_point: Annotated[str, _matches(re.compile(r"^[\w.\-]+\.\w+:\w+$"), "FILE:FUNCTION")] | None = None
     dtypes: list[Dtype] = Field(default_factory=list)
     tags: list[Tag] = Field(default_factory=list)
+    questions: list[Question] = Field(default_factory=list, max_length=16)
+    """What people ask or see when this is the answer, in their words: questions, symptoms, lines of a log."""
     license: Annotated[str, _matches(SPDX, "an SPDX identifier")]
     restrictions: list[str] = Field(default_factory=list)
     bottleneck: Annotated[str, _one_of(vocabulary.BOTTLENECKS)] | None = None

@@ -36,6 +36,15 @@ def test_every_one_would_pass_as_an_entry() -> None:
             assert entry.missing_for(kind) == [], one.id
 
 
+def test_they_have_questions_as_real_entries_have() -> None:
+    counts = [len(one.facts["questions"]) for one in MANY]
+    assert min(counts) >= 3
+    assert max(counts) <= 7
+    asked = {question for one in MANY for question in one.facts["questions"]}
+    assert len(asked) > 1_000
+    assert not any("{" in question for question in asked)
+
+
 def test_all_kinds_and_negative_results_are_among_them() -> None:
     kinds = {one.id.split("/")[0] for one in MANY}
     assert kinds == {"kernel", "technique", "config", "combination", "comm", "allocation", "campaign", "target"}

@@ -71,3 +71,10 @@ def test_the_operator_table_of_a_target_is_no_facet() -> None:
 
 def test_an_empty_entry_has_an_empty_title() -> None:
     assert document.build("kernel/a/b", {}, "").title == ""
+
+
+def test_questions_are_text_but_what_people_see_is_not_what_the_entry_is_about() -> None:
+    facts = {**FACTS, "questions": ["why is paged attention slower on MI300X after an upgrade"]}
+    built, without = document.build("kernel/gemm/x", facts, ""), document.build("kernel/gemm/x", FACTS, "")
+    assert "slower on MI300X after an upgrade" in built.text
+    assert (built.facets, built.tags, built.title) == (without.facets, without.tags, without.title)

@@ -132,3 +132,10 @@ def test_what_is_made_for_training_waits_until_it_is_asked_for(connection: sqlit
 def test_where_something_is_wrong_knowledge_goes_before_code(connection: sqlite3.Connection) -> None:
     read = understand(connection, "illegal memory access")
     assert of(PLAIN.with_(kind="technique"), read=read) > of(PLAIN, read=read)
+
+
+def test_what_people_ask_of_an_entry_counts(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "why is frobnication of rows so slow at night and not by day")
+    asked = PLAIN.with_(questions=("frobnication of rows is slow at night", "something else"))
+    other = PLAIN.with_(questions=("frobnication by hand",))
+    assert of(asked, read=read) > of(other, read=read) > of(PLAIN, read=read)

@@ -83,3 +83,67 @@ def test_shared_words_are_those_of_both_cut_apart(query: str, text: str) -> None
     asked = words.stems(query)
     for one in (text, f"{text} {query}s", f"{query} {text}"):
         assert words.shared(asked, one) == len(asked & words.stems(one))
+
+
+@pytest.mark.parametrize(
+    "forms",
+    [
+        ("capture", "captured", "captures", "capturing"),
+        ("normalise", "normalize", "normalised", "normalization", "normalising"),
+        ("fragment", "fragments", "fragmentation"),
+        ("spill", "spills", "spilled", "spilling"),
+        ("split", "splits", "splitting"),
+    ],
+)
+def test_forms_of_a_word_have_one_root(forms: tuple[str, ...]) -> None:
+    assert len({words.root(form) for form in forms}) == 1
+
+
+@pytest.mark.parametrize("name", ["h100", "bf16", "qwen3.6", "sm_90", "moe", "gemm", "rope", "kv", "nms", ""])
+def test_names_are_their_own_roots(name: str) -> None:
+    assert words.root(name) == name
+
+
+@given(ANYTHING)
+def test_every_word_has_a_root_that_is_its_beginning(text: str) -> None:
+    for word in words.words(words.clean(text)):
+        assert words.root(word)
+        assert word.startswith(words.root(word))
+
+
+NOTHING: frozenset[str] = frozenset()
+
+
+def test_the_nearest_question_decides_and_further_words_cost() -> None:
+    asked = words.stems("idle gaps between short kernels inside captured graphs")
+    same = "idle gap between short kernel inside capturing graph"
+    assert words.likeness(asked, ["else", same], without=NOTHING) == pytest.approx(1.0)
+    near = words.likeness(asked, ["something else", f"{same} and more"], without=NOTHING)
+    far = words.likeness(asked, ["gaps in a long list of other things between graphs"], without=NOTHING)
+    assert 0.0 < far < near < 1.0
+
+
+def test_words_that_say_nothing_are_not_compared() -> None:
+    asked = words.stems("erf slow vit mlp")
+    said = words.likeness(asked, ["why is erf so slow"], without=frozenset({"why", "is", "so"}))
+    assert said > words.likeness(asked, ["why is erf so slow"], without=NOTHING) > 0.0
+
+
+def test_the_longer_a_query_the_more_it_is_a_question() -> None:
+    lengths = ("erf", "erf slow", "erf slow vit", "erf slow vit mlp", "erf slow vit mlp on old gpu here")
+    alike = [words.likeness(words.stems(text), [text], without=NOTHING) for text in lengths]
+    assert alike[:2] == [0.0, 0.0]
+    assert 0.0 < alike[2] < alike[3] < alike[4] == pytest.approx(1.0)
+
+
+def test_nothing_is_like_no_question() -> None:
+    asked = words.stems("tanh of large numbers overflows")
+    assert words.likeness(asked, [], without=NOTHING) == 0.0
+    assert words.likeness(NOTHING, ["why is erf slow"], without=NOTHING) == 0.0
+    assert words.likeness(asked, ["", "?!"], without=NOTHING) == 0.0
+    assert words.likeness(asked, ["why is erf slow"], without=NOTHING) == 0.0
+
+
+@given(st.lists(ANYTHING, max_size=4), ANYTHING)
+def test_likeness_is_a_share(questions: list[str], query: str) -> None:
+    assert 0.0 <= words.likeness(words.stems(query), questions, without=NOTHING) <= 1.0 + 1e-12

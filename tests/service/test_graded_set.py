@@ -14,6 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 DATA = REPOSITORY / "tests" / "data"
 FILE = DATA / "graded.jsonl"
 TUNING = DATA / "tuning.jsonl"
+THIRD = DATA / "tuning_third.jsonl"
 
 FLOOR = 0.87
 """nDCG@10 of the test half among the made-up entries, a little below what was measured."""
@@ -64,7 +65,20 @@ def test_the_second_source_of_tuning_queries_shares_none_with_the_first() -> Non
     assert len(set(texts)) == len(texts)
 
 
-@pytest.mark.parametrize("file", [FILE, TUNING])
+def test_the_third_source_has_two_halves_and_shares_no_query_with_the_others(made: ModuleType) -> None:
+    third = evaluating.read_queries(THIRD)
+    assert len(third) >= 250
+    assert all(one.half == made.half_of(one.query) for one in third)
+    texts = [one.query.casefold() for path in (FILE, TUNING, THIRD) for one in evaluating.read_queries(path)]
+    assert len(set(texts)) == len(texts)
+
+
+def test_the_third_source_asks_for_every_entry() -> None:
+    useful = {entry for one in evaluating.read_queries(THIRD) for entry, grade in one.relevant.items() if grade >= 2}
+    assert len(useful) >= 140
+
+
+@pytest.mark.parametrize("file", [FILE, TUNING, THIRD])
 def test_every_graded_entry_exists(file: Path) -> None:
     for one in evaluating.read_queries(file):
         for entry in one.relevant:
