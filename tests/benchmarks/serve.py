@@ -191,16 +191,8 @@ def chroma_server(folder: Path, base: Path) -> Iterator[tuple[str, list[bytes]]]
     program = str(Path(sys.executable).with_name("chroma"))
     command = [program, "run", "--path", str(folder / "plain"), "--host", "127.0.0.1", "--port", str(port)]
     with started(command, stderr=subprocess.DEVNULL):
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                settings = Settings(anonymized_telemetry=False)
-                there = chromadb.HttpClient(host="127.0.0.1", port=port, settings=settings)
-                break
-            except Exception:  # whatever it raises while the server starts
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.2)
+        listening(port)
+        there = chromadb.HttpClient(host="127.0.0.1", port=port, settings=Settings(anonymized_telemetry=False))
         made = there.create_collection("entries", embedding_function=None)
         made.add(ids=list(stored.ids), embeddings=stored.matrix)
         place = f"/api/v2/tenants/default_tenant/databases/default_database/collections/{made.id}/query"
@@ -227,6 +219,17 @@ def started(command: list[str], *, stderr: int) -> Iterator["subprocess.Popen[st
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
+
+
+def listening(port: int) -> None:
+    """Wait until a server listens on a port."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with socket.socket() as line:
+            if line.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise TimeoutError(f"nothing listens on port {port}")
 
 
 def asked(place: str) -> dict[str, Any]:

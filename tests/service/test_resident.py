@@ -1,6 +1,7 @@
 """A knowledge base that stays open sees every change at the next question, whoever makes it and however fast."""
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ ROW = "kernel/rmsnorm/row-per-cta"
 def tree(request: pytest.FixtureRequest, root: Root, write_entry: WriteEntry, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """Return what watches a tree of one entry: by signals where the system has them, and by times alone."""
     if request.param == "times":
-        monkeypatch.setattr(signals.sys, "platform", "elsewhere")
+        monkeypatch.setattr(sys, "platform", "elsewhere")
     write_entry(root.entries)
     return Tree(root.entries)
 
@@ -66,9 +67,9 @@ def test_every_kind_of_change_is_seen(tree: Tree, root: Root, write_entry: Write
         lambda: (folder.with_name("renamed") / "kernel.py").write_text("x", encoding="utf-8"),
     ]
     for number, change in enumerate(changes):
-        for pause in (0.0, 0.05):
-            time.sleep(pause)
-            before = tree.state()
+        tree.state()
+        time.sleep(0.05)
+        before = tree.state()
         change()
         now = tree.state()
         assert now != before, number

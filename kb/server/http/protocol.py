@@ -25,13 +25,15 @@ class Bounded(H11Protocol):
         """Wait no longer once a request's headers are there; wait anew where another request begins."""
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
-            self._hurry = _stopped(self._hurry)
+            _stop(self._hurry)
+            self._hurry = None
         elif self._hurry is None and not self.transport.is_closing():
             self._hurry = self.loop.call_later(self.limits.headers_s, self._hang_up)
 
     def on_response_complete(self) -> None:
         """What was waited for is there; from here the keep-alive timer runs."""
-        self._hurry = _stopped(self._hurry)
+        _stop(self._hurry)
+        self._hurry = None
         super().on_response_complete()
 
     def pause_writing(self) -> None:
@@ -42,12 +44,14 @@ class Bounded(H11Protocol):
 
     def resume_writing(self) -> None:
         """The client reads again."""
-        self._unread = _stopped(self._unread)
+        _stop(self._unread)
+        self._unread = None
         super().resume_writing()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is waited for any more."""
-        self._hurry, self._unread = _stopped(self._hurry), _stopped(self._unread)
+        _stop(self._hurry)
+        _stop(self._unread)
         super().connection_lost(exc)
 
     def _hang_up(self) -> None:
@@ -65,6 +69,6 @@ def bounded(limits: Limits) -> type[Bounded]:
     return type("Bounded", (Bounded,), {"limits": limits})
 
 
-def _stopped(timer: asyncio.TimerHandle | None) -> None:
+def _stop(timer: asyncio.TimerHandle | None) -> None:
     if timer is not None:
         timer.cancel()

@@ -95,7 +95,7 @@ def test_without_tokens_the_server_only_reads(ask: TestClient) -> None:
 def test_a_token_that_is_none_is_refused_even_for_reading(base: Root, header: str) -> None:
     bearer("read")
     with client_of(base) as ask:
-        answer = ask.get("/v1", headers={"Authorization": header.encode("latin-1")})  # type: ignore[dict-item]
+        answer = ask.get("/v1", headers={b"Authorization": header.encode("latin-1")})
         assert answer.status_code == 401
         assert 'error="invalid_token"' in answer.headers["www-authenticate"]
 

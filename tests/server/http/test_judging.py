@@ -79,7 +79,7 @@ def ended(judge: TestClient, where: str, seconds: float = 120) -> dict[str, Any]
         if found["state"] not in ("queued", "running"):
             return found
         time.sleep(0.2)
-    raise AssertionError(f"no end: {found}")
+    raise AssertionError(f"no end: {judge.get(where).text}")
 
 
 def test_a_judgement_ends_with_the_judges_verdict(judge: TestClient) -> None:

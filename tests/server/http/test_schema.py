@@ -57,7 +57,8 @@ def test_no_request_is_answered_with_a_server_error(everything: TestClient, docu
         phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
     )
     asked = 0
-    for operation in (found.ok() for found in schema.get_all_operations()):
+    results: Any = schema.get_all_operations()
+    for operation in (found.ok() for found in results):
         if operation.path.startswith(("/v1/operators", "/v1/judgements", "/v1/submissions")):
             continue  # the first call of one takes a process with torch, each of the others a judge
         strategies = [operation.as_strategy(generation_mode=mode) for mode in schemathesis.GenerationMode]

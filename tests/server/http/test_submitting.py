@@ -46,7 +46,7 @@ def ended(client: TestClient, where: str) -> dict[str, Any]:
         if found["state"] not in ("queued", "running"):
             return found
         time.sleep(0.1)
-    raise AssertionError(f"no end: {found}")
+    raise AssertionError(f"no end: {client.get(where).text}")
 
 
 def test_a_negative_result_is_filed_once_on_a_branch(write: TestClient, base: Root) -> None:
