@@ -142,7 +142,8 @@ def _parsed(body: bytes) -> dict[str, Any]:
 def _known_part(config: dict[str, Any], *, depth: int) -> dict[str, Any] | None:
     """Return the config itself or the first of its parts whose architecture is known."""
     inner = [part for name in _INNER if isinstance(part := config.get(name), dict)]
-    known = config.get("model_type") in FAMILIES
+    model_type = config.get("model_type")
+    known = isinstance(model_type, str) and model_type in FAMILIES
     if known and not (inner and "hidden_size" not in config):
         return config
     if depth < _DEEPEST:

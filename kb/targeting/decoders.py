@@ -66,9 +66,9 @@ def _heads(config: Config, rows: Rows) -> tuple[int, int, int]:
     if heads % shared:
         raise EntryFormatError(f"config.json: {heads} query heads cannot be grouped over {shared} key heads")
     width = config.size("head_dim", default=config.size("hidden_size") // heads or 1)
+    own = divided(heads, rows.devices, "query heads")
     # Fewer key heads than devices are kept on several of them.
-    kept = divided(shared, rows.devices, "key heads") if shared >= rows.devices else 1
-    return divided(heads, rows.devices, "query heads"), kept, width
+    return own, divided(shared, rows.devices, "key heads") if shared >= rows.devices else 1, width
 
 
 def _attention(config: Config, rows: Rows, *, hidden: int, calls: int) -> None:

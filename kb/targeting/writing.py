@@ -19,11 +19,16 @@ def _value(value: object) -> str:
     if isinstance(value, float):
         text = repr(value)
         return text[:-2] if text.endswith(".0") and abs(value) < 1e15 else text
-    return json.dumps(value, ensure_ascii=False)
+    return _quoted(value)
+
+
+def _quoted(value: object) -> str:
+    """Write a string, a whole number or a truth; TOML wants U+007F escaped, JSON does not."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(key: str) -> str:
-    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else json.dumps(key)
+    return key if key.replace("_", "").replace("-", "").isalnum() and key.isascii() else _quoted(key)
 
 
 def _said(value: object) -> bool:
