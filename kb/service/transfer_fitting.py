@@ -17,10 +17,10 @@ ANCHORS = 8
 """Measurements on the target that the calibrated case is fitted with."""
 
 START = Shape(
-    sharpness=1.5, memory=1.3, compute=2.5, cache_share=0.4, cache_gbps=40.0, launch_us=1.5, clock=1.0, units=0.3,
-    arithmetic=1.0, traffic=0.2, lean=1.0, balance=1.0,
+    sharpness=2.0, memory=1.25, compute=1.6, cache_share=0.5, cache_gbps=50.0, launch_us=2.0, clock=1.0, units=0.5,
+    arithmetic=0.7, traffic=0.2, lean=1.0, balance=1.0,
 )  # fmt: skip
-"""Where the search starts, and to where it is drawn where the data do not say."""
+"""Round figures that stood before any fit; the search starts there, and is drawn there where the data do not say."""
 
 _LOWER = Shape(
     sharpness=1.1, memory=1.0, compute=1.0, cache_share=0.1, cache_gbps=10.0, launch_us=0.2, clock=0.05, units=0.05,
@@ -38,10 +38,20 @@ _ENOUGH = 40
 """Residuals of a family that make a spread of their own."""
 
 _CASES = (SAME_DEVICE, OUTSIDE, SIBLING, OTHER_MEMORY, GENERATIONS, CALIBRATED)
-_BORROWS = {SIBLING: (OTHER_MEMORY, GENERATIONS), OTHER_MEMORY: (SIBLING, GENERATIONS), CALIBRATED: (GENERATIONS,)}
-"""Where a case was not among the measurements, the nearest case that was."""
+_MANY = 1000
+"""Residuals of a case that make weights and spreads of its own; with fewer it borrows."""
+_BORROWS = {OUTSIDE: SAME_DEVICE, SIBLING: SAME_DEVICE, OTHER_MEMORY: SAME_DEVICE, CALIBRATED: GENERATIONS}
+"""Where a case has too few. Chips of one design differ by little more than neighbouring shapes on one of them."""
 
-_SIZES = (0.04, 0.5, 0.05, 0.3, 0.1)
+_OF_FAMILIES = (SAME_DEVICE, OUTSIDE)
+"""Cases in which a family has a spread of its own. Between devices a family's residuals come from too few pairs of
+devices to say how far the next pair is off: there all families count together."""
+
+_SIZES = (0.05, 0.5, 0.05, 0.3, 0.1)
+"""Weights before any fit: a constant, bend, gap, doubt, reach."""
+
+_STRIDE = 3
+"""Of the shapes that two devices have in common every so many make a residual; neighbours are nearly the same one."""
 
 
 class Residual(Frozen):
@@ -82,13 +92,11 @@ def _on(sample: Sample, names: set[str], known: Measurements) -> bool:
 
 def fit_on(samples: Iterable[Sample], *, rounds: int = _ROUNDS) -> Constants:
     """Fit one set of constants on all given measurements."""
-    samples = tuple(samples)
     known = Measurements(samples, START)
     shape = _search(pairs_of(known), rounds=rounds)
-    known = Measurements(samples, shape)
-    devices = tuple(sorted(known.machines))
-    made = Constants(shape, dict.fromkeys(_CASES, _SIZES), {}, 1.0, devices)
-    return _with_spreads(made, list(residuals(known, made)))
+    plain = Constants(START, dict.fromkeys(_CASES, _SIZES), {}, 1.0, tuple(sorted(known.machines)))
+    # Residuals of fitted constants on what they were fitted on would be too small for devices that they never saw.
+    return _with_spreads(plain, list(residuals(known, plain))).with_(shape=shape)
 
 
 def pairs_of(known: Measurements) -> list[Pair]:
@@ -152,7 +160,7 @@ def _of_target(
     for source, curve in of_device.items():
         if source == name:
             continue
-        for place in target.places:
+        for place in target.places[::_STRIDE]:
             if (found := _off(operator, target, place, {source: curve}, constants)) is not None:
                 yield found
             if anchors is None or place in anchors:
@@ -198,22 +206,20 @@ def _with_spreads(constants: Constants, found: Sequence[Residual]) -> Constants:
     by_case: dict[str, list[Residual]] = {case: [] for case in _CASES}
     for one in found:
         by_case[one.case].append(one)
-    sizes = {case: _sizes(by_case[case], constants.sizes[case]) for case in _CASES}
-    for case in _CASES:
-        if not by_case[case]:
-            lender = next((one for one in _BORROWS.get(case, ()) if by_case[one]), None)
-            by_case[case] = by_case[lender] if lender else []
-            sizes[case] = sizes[lender] if lender else sizes[case]
-    constants = constants.with_(sizes=sizes)
+    sizes: dict[str, tuple[float, ...]] = {}
     spreads: dict[str, Spread] = {}
     for case in _CASES:
+        lender = case if len(by_case[case]) >= _MANY else _BORROWS.get(case, case)
+        lent = by_case[lender]
+        sizes[case] = _sizes(lent, constants.sizes[case])
+        constants = constants.with_(sizes={**constants.sizes, case: sizes[case]})
         families: dict[str, list[float]] = {}
-        for one in by_case[case]:
+        for one in lent:
             families.setdefault(one.family, []).append(one.off / constants.size(case, one.parts))
         # Every family counts alike, however many rows it has.
         spreads[case] = _spread([(value, 1 / len(each)) for each in families.values() for value in each])
         for family, each in families.items():
-            if len(each) >= _ENOUGH:
+            if len(each) >= _ENOUGH and case in _OF_FAMILIES:
                 spreads[f"{case}/{family}"] = _spread([(value, 1.0) for value in each])
     return constants.with_(spreads=spreads)
 

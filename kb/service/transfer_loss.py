@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
 _QUANTILES = (0.3, 0.5, 0.7, 0.9)
-_DRAWN = 0.005
+_DRAWN = 0.05
 """How strongly the constants are drawn to where the search starts."""
 
 
