@@ -134,11 +134,10 @@ def _encoded(state: State, query: SearchQuery) -> tuple[bytes, str | None]:
 def _page(state: State, path: str, query: SearchQuery) -> dict[str, Any]:
     end = min(query.offset + query.limit, DEEPEST)
     answer, ordered, more = _ranked(state, query, end)
-    found = answer.to_json()
     shown = ordered[query.offset : end]
     beyond = more or len(ordered) > end
     return {
-        **found,
+        **answer.with_(hits=()).to_json(),
         "hits": [plain(hit) for hit in shown],
         "offset": query.offset,
         "next": next_page(path, query, offset=end) if beyond and end < DEEPEST else None,
@@ -152,16 +151,18 @@ def _ranked(state: State, query: SearchQuery, end: int) -> tuple[Answer, list[An
     How deep a search looks decides what is ranked. So the first tier is ranked as every search ranks it, and deeper
     ones add only what the tiers before them did not have.
     """
+    if end < _TIERS[0]:
+        # Within the first tier the limit changes nothing but how many hits are explained, which costs the most.
+        answer = state.resident.search(query.q, filters=query.filters(), limit=end + 1)
+        return answer, list(answer.hits[:end]), len(answer.hits) > end
     ordered: dict[str, Any] = {}
-    answer: Answer | None = None
     for depth in _TIERS:
         answer = state.resident.search(query.q, filters=query.filters(), limit=depth)
         for hit in answer.hits:
             ordered.setdefault(hit.id, hit)
-        if len(answer.hits) < depth or len(ordered) > end:
+        if len(answer.hits) < depth or len(ordered) > end or depth == _TIERS[-1]:
             return answer, list(ordered.values()), len(ordered) > end
-    assert answer is not None  # noqa: S101 - there are tiers
-    return answer, list(ordered.values()), False
+    raise AssertionError("unreachable")
 
 
 def _counts(state: State, query: SearchQuery) -> dict[str, dict[str, int]]:

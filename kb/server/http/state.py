@@ -16,7 +16,7 @@ from kb.service.tokens import Tokens
 
 T = TypeVar("T")
 
-_SEARCHERS = 4
+_SEARCHERS = 2
 _WORKERS = 4
 _ANSWERS = 512
 """Answers to searches that are kept for those who ask the same, until anything changes."""
