@@ -2,7 +2,7 @@
 
 row: F2
 operator: rmsnorm
-reason: late_write
+reason: late_write, wrong_values
 """
 
 # mypy: ignore-errors
