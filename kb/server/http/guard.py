@@ -71,7 +71,7 @@ class Guard:
         try:
             await self._app(inner, inner_receive, answer)
         except Exception:  # the boundary: whatever a route forgot ends here, and the client gets no traceback
-            logger.exception("%s %s failed", scope["method"], scope["path"])
+            logger.exception("%r %r failed", scope["method"], scope["path"])  # paths are whatever clients send
             if answer.status is None:
                 fault = Problem(500, "the server made a mistake", hint="its log says more")
                 await problems.response(fault)(inner, receive, answer)
