@@ -31,7 +31,7 @@ _UPPER = Shape(
     arithmetic=2.0, traffic=1.0, lean=3.0, balance=5.0,
 )  # fmt: skip
 
-_ROUNDS = 30
+_ROUNDS = 12
 _EACH = 200
 """Most pairs of measurements of one family on one pair of devices that the work model is fitted on."""
 _ENOUGH = 40
