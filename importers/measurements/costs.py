@@ -62,7 +62,8 @@ def _experts_hit(experts: float, slots: float, distribution: str) -> float:
     power = float(distribution.rpartition("_")[2])
     masses = [(rank + 1) ** -power for rank in range(max(1, round(experts)))]
     total = sum(masses)
-    return min(slots, sum(1 - (1 - mass / total) ** slots for mass in masses))
+    hit: float = sum(1 - (1 - mass / total) ** slots for mass in masses)
+    return min(slots, hit)
 
 
 def context_attention(row: Columns, formats: Mapping[str, str]) -> Work:

@@ -38,7 +38,8 @@ def joined(first: float, second: float, sharpness: float) -> float:
     largest = max(first, second)
     if largest <= 0:
         return 0.0
-    return largest * ((first / largest) ** sharpness + (second / largest) ** sharpness) ** (1 / sharpness)
+    both: float = ((first / largest) ** sharpness + (second / largest) ** sharpness) ** (1 / sharpness)
+    return largest * both
 
 
 class Carried(Frozen):

@@ -82,8 +82,8 @@ def _across(
             continue
         carried = carry(found.us, work, curve.machine, target, slope=curve.slope(found.nearest), shape=constants.shape)
         case = case_of(curve.machine, target)
-        parts = (found.bend, found.gap, carried.doubt, carried.reach)
-        made.append(Estimate(carried.us, constants.size(case, parts), case, parts, name))
+        made_of = (found.bend, found.gap, carried.doubt, carried.reach)
+        made.append(Estimate(carried.us, constants.size(case, made_of), case, made_of, name))
     if not made:
         return None
     nearest = min(made, key=lambda one: (CASES.index(one.case), one.size, one.source))
@@ -91,7 +91,7 @@ def _across(
     weights = [1 / one.size**2 for one in made]
     total = sum(weights)
     mean = sum(weight * math.log(one.us) for weight, one in zip(weights, made, strict=True)) / total
-    parts = tuple(
+    parts: tuple[float, ...] = tuple(
         sum(weight * one.parts[i] for weight, one in zip(weights, made, strict=True)) / total for i in range(4)
     )
     size = sum(weight * one.size for weight, one in zip(weights, made, strict=True)) / total

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from kb.errors import ConfigError
 from kb.prediction.constants import Constants, Shape, Spread
 from kb.prediction.curve import Curve
 from kb.prediction.estimating import OUTSIDE, Estimate, estimate
@@ -73,8 +74,13 @@ def fit(samples: Sequence[Sample], *, rounds: int = _ROUNDS) -> dict[str, Consta
 
     Returns:
         ``all``, and for every design of chip in the samples the constants without its devices.
+
+    Raises:
+        ConfigError: No kernel was measured at one shape on two devices.
     """
     known = Measurements(samples, START)
+    if not pairs_of(known):
+        raise ConfigError("nothing to fit: no kernel was measured at one shape on two known devices")
     designs = sorted({design_of(machine.arch) for machine in known.machines.values()})
     sets = {"all": fit_on(samples, rounds=rounds)}
     for design in designs:
@@ -93,7 +99,8 @@ def _on(sample: Sample, names: set[str], known: Measurements) -> bool:
 def fit_on(samples: Iterable[Sample], *, rounds: int = _ROUNDS) -> Constants:
     """Fit one set of constants on all given measurements."""
     known = Measurements(samples, START)
-    shape = _search(pairs_of(known), rounds=rounds)
+    pairs = pairs_of(known)
+    shape = _search(pairs, rounds=rounds) if pairs else START
     plain = Constants(START, dict.fromkeys(_CASES, _SIZES), {}, 1.0, tuple(sorted(known.machines)))
     # Residuals of fitted constants on what they were fitted on would be too small for devices that they never saw.
     return _with_spreads(plain, list(residuals(known, plain))).with_(shape=shape)

@@ -1,5 +1,6 @@
 """What ``kb eval transfer`` reads and writes."""
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -58,8 +59,10 @@ def fitted(samples: Sequence[Sample], file: Path, *, data: Sequence[Path]) -> st
 
     Raises:
         StoreError: The file cannot be written.
-        ConfigError: There are not measurements of the same kernels on two devices.
+        ConfigError: numpy is missing, or no kernel was measured on two devices.
     """
+    if importlib.util.find_spec("numpy") is None:
+        raise ConfigError("fitting takes numpy, which is not installed", hint="pip install numpy")
     sets = fit(samples)
     provenance = {
         "command": f"kb eval transfer {' '.join(path.name for path in data)} --fit {file.name}",

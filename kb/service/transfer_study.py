@@ -138,6 +138,8 @@ def _target(
     settings: Settings,
     refused: dict[tuple[str, str, str], int],
 ) -> Iterator[Scored]:
+    own = (one for one in settings.anchors if (there := known.machine(one.device)) and there.name == machine.name)
+    settings = settings.with_(anchors=tuple(own))
     for operator, kernel in known.kernels():
         curves, _ = known.of_kernel(operator, kernel)
         sources = {name for one in curves.values() for name in one}
@@ -159,6 +161,24 @@ def _target(
             others = {name: curve for name, curve in of_device.items() if name != machine.name}
             if len(others) > 1:
                 yield from judge.together(others, settings)
+
+
+def predicted_and_measured(scored: Sequence[Scored], case: str) -> list[tuple[str, float, float, float, float]]:
+    """Return what a plot of predicted against measured latency needs.
+
+    Args:
+        scored: From :func:`study`.
+        case: ``same_device``, ``sibling``, ``other_memory``, ``generations``, or ``calibrated`` and one of these.
+
+    Returns:
+        Family, measured, predicted, lower and upper bound of each prediction, µs.
+    """
+    made = []
+    for one in scored:
+        said = one.prediction
+        if one.case == case and said.latency_us and said.low_us and said.high_us:
+            made.append((one.family, one.measured_us, said.latency_us, said.low_us, said.high_us))
+    return made
 
 
 class _Judge:
