@@ -3,17 +3,18 @@
 from contextlib import AbstractAsyncContextManager
 
 from fastapi import FastAPI
-from mcp.server.transport_security import TransportSecuritySettings
-from starlette.applications import Starlette
+from starlette.routing import Route
 
-from kb.server.app import Searcher, make_server
+from kb.errors import ConfigError
+from kb.server.app import http_app
+from kb.server.calling import SCOPES
 from kb.server.http.state import State
 
 PATH = "/mcp"
 
 
-def mount(app: FastAPI, state: State) -> AbstractAsyncContextManager[object]:
-    """Let agents in at ``/mcp``.
+def mount(app: FastAPI, state: State) -> AbstractAsyncContextManager[None]:
+    """Let agents in at ``/mcp``; tools check the scopes of the caller that the guard let in.
 
     Args:
         app: Gets the route.
@@ -22,13 +23,15 @@ def mount(app: FastAPI, state: State) -> AbstractAsyncContextManager[object]:
     Returns:
         What has to be open while the endpoint is used.
     """
-    server = make_server(Searcher(state.root, semantic=state.settings.semantic))
-    inner: Starlette = server.streamable_http_app(
-        streamable_http_path=PATH,
-        stateless_http=True,  # a session would be bound to a process, and nothing here needs one
-        max_request_body_size=state.settings.limits.body_bytes,
-        # The guard has looked at Host and Origin already, and knows by which further names it is called.
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-    )
-    app.router.routes.extend(inner.routes)
-    return inner.router.lifespan_context(inner)
+    endpoint = http_app(state.knowledge, offer=_offered(state), guarded=True)
+    app.router.routes.append(Route(PATH, endpoint=endpoint))
+    return endpoint.running()
+
+
+def _offered(state: State) -> frozenset[str]:
+    """Return what is offered at all: a model pays for every tool that it reads of, so none that nobody may use."""
+    try:
+        writes = not state.settings.read_only and bool(state.tokens.known())
+    except ConfigError:
+        writes = False
+    return SCOPES if writes else frozenset({"read"})

@@ -27,6 +27,8 @@ HELLO = {
         "clientInfo": {"name": "a test", "version": "1"},
     },
 }
+OUTCOME = {"entry": ROW, "target": "target/a/b", "result": "neutral"}
+CANDIDATE = {"operator": "softmax", "source": "def run(x):\n    return x\n"}
 BOTH = {"Accept": "application/json, text/event-stream"}
 
 
@@ -47,6 +49,22 @@ def test_an_agent_searches_over_http(base: Root) -> None:
         assert found.structured_content["hits"][0]["id"] == ROW
         again = talk(url, lambda client: client.call_tool("get", {"id": ROW, "part": "code"}), bearer("read"))
         assert "def run" in again.content[0].text
+
+
+def test_tools_that_nobody_may_use_are_not_offered(base: Root) -> None:
+    async def names(client: Client) -> set[str]:
+        return {tool.name for tool in (await client.list_tools()).tools}
+
+    with served(base) as url:
+        assert not {"judge", "submit", "outcome"} & talk(url, names)
+    mine = bearer("read", "judge")
+    with served(base) as url:
+        assert {"search", "get", "judge", "submit"} <= talk(url, names, mine)
+        refused = talk(url, lambda client: client.call_tool("outcome", OUTCOME), mine)
+        assert refused.is_error
+        assert "scope write" in refused.content[0].text
+        refused = talk(url, lambda client: client.call_tool("judge", CANDIDATE))
+        assert "scope judge" in refused.content[0].text
 
 
 def test_the_same_guard_stands_before_agents(base: Root) -> None:
