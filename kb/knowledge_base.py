@@ -140,6 +140,28 @@ class KnowledgeBase:
 
         return NAMES
 
+    def operator(self, name: str) -> dict[str, Any]:
+        """Describe one operator: what it computes, signature, axes, dtypes, error bound, workloads.
+
+        A process of its own does it, because describing needs torch.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            UnknownOperatorError: No operator has this name; the hint names the nearest.
+            ValidatorError: torch is not installed.
+        """
+        from kb.service.describing import operator_described
+
+        return operator_described(name)
+
+    def hardware(self) -> "list[dict[str, Any]]":
+        """Return one row a device that is known: name, architecture, memory, peaks with their sources."""
+        from kb import hardware
+
+        return [dict(one) for one in plain(hardware.devices())]  # type: ignore[call-overload]
+
     def targets(self) -> "list[dict[str, Any]]":
         """Return one row a target, by id: model, devices, precision, rows, where its shares are from."""
         from dataclasses import asdict

@@ -8,15 +8,21 @@ from kb.cli.output import RootOption
 
 
 def mcp(
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="Offer nothing that writes: no submit, no outcome.")
+    ] = False,
+    branch: Annotated[str, typer.Option(metavar="NAME", help="Branch that submissions are committed to.")] = (
+        "submissions"
+    ),
     bare: Annotated[
         bool, typer.Option("--bare", help="Search by words alone, also where embeddings are installed.")
     ] = False,
     root: RootOption = None,
 ) -> None:
-    """Serve search and get to a coding agent, over stdin and stdout (Model Context Protocol)."""
+    """Serve a coding agent over stdin and stdout (Model Context Protocol)."""
     from kb.server.stdio import serve
 
-    serve(root, bare=bare)
+    serve(root, bare=bare, read_only=read_only, branch=branch)
 
 
 def register(app: typer.Typer) -> None:

@@ -6,12 +6,14 @@ from kb.config import find_root
 from kb.errors import ConfigError
 
 
-def serve(root: str | None, *, bare: bool) -> None:
+def serve(root: str | None, *, bare: bool, read_only: bool = False, branch: str = "submissions") -> None:
     """Serve until the client hangs up.
 
     Args:
         root: The asked knowledge base, or None for the usual ones.
         bare: Search by words alone, also where embeddings are installed.
+        read_only: Offer nothing that writes.
+        branch: Where submissions go.
 
     Raises:
         ConfigError: There is no knowledge base there, or the MCP SDK is not installed.
@@ -19,11 +21,15 @@ def serve(root: str | None, *, bare: bool) -> None:
     found = find_root(root)
     gc.disable()  # the SDK builds thousands of types; collecting between them frees nothing and takes 0.1 s
     try:
-        from kb.server.app import Searcher, make_server
+        from kb.server.app import make_server
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
             raise
         raise ConfigError("the MCP SDK is not installed", hint='pip install "kernel-kb[serve]"') from error
     finally:
         gc.enable()
-    make_server(Searcher(found, semantic=not bare)).run("stdio")
+    from kb.knowledge_base import KnowledgeBase
+
+    offer = frozenset({"read", "judge"} if read_only else {"read", "judge", "write"})
+    with KnowledgeBase(found, semantic=not bare) as base:
+        make_server(base, offer=offer, branch=branch).run("stdio")

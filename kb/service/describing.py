@@ -1,9 +1,15 @@
-"""Find the target that somebody describes in words."""
+"""Describe operators, and find the target that somebody describes in words."""
 
+import json
 import sqlite3
+import subprocess
+import sys
+from functools import lru_cache
+from typing import Any
 
-from kb.errors import EntryNotFoundError, RetrievalError
+from kb.errors import EntryNotFoundError, RetrievalError, ValidatorError
 from kb.retrieval import browse
+from kb.service.judging_apart import check_operator, environment
 from kb.service.resident import Resident
 from kb.service.searching import Filters
 
@@ -42,3 +48,41 @@ def target_named(resident: Resident, words: str) -> str:
         named = ", ".join(hit.id for hit in hits)
         raise EntryNotFoundError(f"{asked[:80]!r} describes several targets", hint=f"give the id of one: {named}")
     return hits[0].id
+
+
+_LONGEST_S = 180.0
+_PROGRAM = "import json, sys; from kb.service.judging import describe_operator as d; print(json.dumps(d(sys.argv[1])))"
+
+
+def operator_described(name: str) -> dict[str, Any]:
+    """Describe one operator, in a process of its own: this one need not load torch for it.
+
+    Args:
+        name: Its name.
+
+    Raises:
+        UnknownOperatorError: No operator has this name.
+        ValidatorError: It cannot be described here.
+    """
+    check_operator(name)
+    described: dict[str, Any] = json.loads(_described(name))
+    return described
+
+
+@lru_cache(maxsize=128)
+def _described(name: str) -> str:
+    try:
+        done = subprocess.run(  # noqa: S603 - our own module; the name is one of ours
+            [sys.executable, "-P", "-c", _PROGRAM, name],
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_LONGEST_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ValidatorError(f"{name} cannot be described: {error}", hint=f"kb operators {name}") from error
+    if done.returncode != 0:
+        raise ValidatorError(f"{name} cannot be described here", hint="pip install 'kernel-kb[gpu]': it needs torch")
+    return done.stdout

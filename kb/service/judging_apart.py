@@ -68,10 +68,7 @@ def check(order: Order) -> None:
         UnknownOperatorError: No operator has this name.
         EntryFormatError: The source is empty, too large or no text.
     """
-    if order.operator not in NAMES:
-        near = nearest_operators(order.operator)
-        hint = f"nearest: {', '.join(near)}" if near else "kb operators lists them"
-        raise UnknownOperatorError(f"no operator is called {order.operator[:80]!r}", hint=hint)
+    check_operator(order.operator)
     try:
         size = len(order.source.encode("utf-8"))
     except UnicodeEncodeError as error:
@@ -79,6 +76,18 @@ def check(order: Order) -> None:
     if not order.source.strip() or size > LARGEST_BYTES:
         found = f"{size:,} bytes" if size else "nothing"
         raise EntryFormatError(f"expected the source of a candidate, at most {LARGEST_BYTES:,} bytes, found {found}")
+
+
+def check_operator(name: str) -> None:
+    """Refuse a name that no operator has.
+
+    Raises:
+        UnknownOperatorError: With the nearest names.
+    """
+    if name not in NAMES:
+        near = nearest_operators(name)
+        hint = f"nearest: {', '.join(near)}" if near else "kb operators lists them"
+        raise UnknownOperatorError(f"no operator is called {name[:80]!r}", hint=hint)
 
 
 class Turns:

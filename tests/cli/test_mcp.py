@@ -43,15 +43,16 @@ def test_it_speaks_over_stdio_and_agrees_with_the_shell(base: Root, capsys: pyte
     async def conversation() -> tuple[list[str], Any, Any, Any]:
         async with Client(server(base, "--bare")) as client:
             tools = [tool.name for tool in (await client.list_tools()).tools]
-            found = await client.call_tool("search", {"question": "rms norm", "archs": ["sm_90"]})
+            found = await client.call_tool("search", {"question": "rms norm", "archs": ["sm_90"], "detail": True})
             entry = await client.call_tool("get", {"id": ROW, "part": "code"})
             wrong = await client.call_tool("search", {"query": "x", "nonsense": 1})
             return tools, found, entry, wrong
 
     tools, found, entry, wrong = anyio.run(conversation)
-    assert tools == ["search", "get"]
+    assert tools == ["search", "get", "seed", "judge", "submit", "outcome"]
     assert launch.main(["search", "rms norm", "--arch", "sm_90", "--json", "--root", str(base.path)]) == 0
     shell = json.loads(capsys.readouterr().out)
+    assert found.structured_content.pop("next_cursor") is None
     assert {**found.structured_content, "took_ms": 0} == {**shell, "took_ms": 0}
     assert "def run(x):" in entry.content[0].text
     assert wrong.is_error

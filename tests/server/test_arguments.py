@@ -24,7 +24,7 @@ def test_other_names_and_lists_of_one_are_understood(given: dict[str, object], o
 def test_an_unknown_name_is_refused_with_the_valid_ones() -> None:
     with pytest.raises(RetrievalError, match="search has no argument 'devise'") as caught:
         arguments.read("search", {"query": "x", "devise": "H100"})
-    assert str(caught.value.hint).startswith("did you mean device? valid: query, limit, kind")
+    assert str(caught.value.hint).startswith("did you mean device? valid: query, limit, cursor, kind")
 
 
 def test_several_values_or_the_same_argument_twice_are_refused() -> None:

@@ -1,0 +1,148 @@
+"""How a tool works: who calls, what it may do, errors that the model reads, work that takes minutes."""
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import anyio
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import CallToolResult, TextContent
+
+from kb.errors import KbError
+from kb.server import text
+
+Returned = TypeVar("Returned")
+Calling = Context[Any, Any]
+
+SCOPES = frozenset({"read", "write", "judge"})
+"""What a caller may be allowed: the words that tokens have."""
+
+_LOOK_S = 0.05
+_HEARTBEAT_S = 10.0
+_PATIENCE_S = 15.0
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls a tool."""
+
+    name: str | None
+    """Name of the token; None for the user of this process."""
+    scopes: frozenset[str]
+
+
+def local(context: Calling) -> Caller:
+    """Say who calls over stdio: whoever started the process, who may do everything that is offered."""
+    del context
+    return Caller(None, SCOPES)
+
+
+def behind_guard(context: Calling) -> Caller:
+    """Say who calls over HTTP: whom the guard before the application let in.
+
+    It leaves ``caller`` in the request's state: an object with ``name`` and ``scopes``. Where there is none, nothing
+    but reading is allowed.
+    """
+    request = context.request_context.request
+    scope: Mapping[str, Any] = getattr(request, "scope", None) or {}
+    caller = (scope.get("state") or {}).get("caller")
+    if caller is None:
+        return Caller(None, frozenset({"read"}))
+    return Caller(caller.name or "anonymous", frozenset(caller.scopes))
+
+
+def told(work: Callable[[], Returned]) -> Returned:
+    """Run, and tell the model what went wrong: the SDK hides the text of every other exception.
+
+    Args:
+        work: What is to be done.
+
+    Raises:
+        ToolError: It raised an error of ours; with the next step.
+    """
+    try:
+        return work()
+    except KbError as error:
+        raise as_tool_error(error) from error
+
+
+def as_tool_error(error: KbError) -> ToolError:
+    """Return an error in the form that reaches the model, with nothing hidden in it."""
+    hint = f"\nhint: {error.hint}" if error.hint else ""
+    return ToolError(text.visible(f"{error.message}{hint}"))
+
+
+def require(caller: Caller, scope: str) -> None:
+    """Refuse what a caller may not do.
+
+    Raises:
+        ToolError: It lacks the scope; with the next step.
+    """
+    if scope not in caller.scopes:
+        hint = f"ask for a token with it (kb token new NAME --scope {scope})"
+        raise ToolError(f"this needs the scope {scope}, which you do not have\nhint: {hint}")
+
+
+def result(shown: str, data: object) -> CallToolResult:
+    """Return what a tool answers: text for the model, values for programs, nothing hidden in either."""
+    return CallToolResult(content=[TextContent(type="text", text=shown)], structured_content=text.clean(data))
+
+
+async def long(context: Calling, work: Callable[[Callable[[str], None], threading.Event], Returned]) -> Returned:
+    """Do what takes minutes in a thread: with progress for the client, and an end as soon as it gives up.
+
+    Args:
+        context: Of the call.
+        work: Called with a function that takes a phrase of progress, and with an event that says to stop.
+
+    Returns:
+        What it returned.
+
+    Raises:
+        ToolError: It raised an error of ours.
+    """
+    steps: queue.SimpleQueue[str] = queue.SimpleQueue()
+    given_up = threading.Event()
+    done: list[Returned] = []
+    failed: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work(steps.put, given_up))
+        except BaseException as error:  # noqa: BLE001 - handed over to the task that waits
+            failed.append(error)
+
+    thread = threading.Thread(target=run, daemon=True, name="tool")
+    thread.start()
+    try:
+        await _watched(context, thread, steps)
+    except anyio.get_cancelled_exc_class():
+        given_up.set()
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_PATIENCE_S):
+            while thread.is_alive():
+                await anyio.sleep(_LOOK_S)
+        raise
+    if failed:
+        if isinstance(failed[0], KbError):
+            raise as_tool_error(failed[0]) from failed[0]
+        raise failed[0]
+    return done[0]
+
+
+async def _watched(context: Calling, thread: threading.Thread, steps: "queue.SimpleQueue[str]") -> None:
+    """Report progress until a thread ends; also that it still runs, so that a patient client keeps waiting."""
+    number, quiet, phrase = 0, 0.0, "waiting"
+    while thread.is_alive() or not steps.empty():
+        fresh = False
+        while not steps.empty():
+            number, phrase, fresh = number + 1, steps.get(), True
+            await context.report_progress(number, message=text.visible(phrase))
+        quiet = 0.0 if fresh else quiet + _LOOK_S
+        if quiet >= _HEARTBEAT_S:
+            number, quiet = number + 1, 0.0
+            await context.report_progress(number, message=f"still {text.visible(phrase)}")
+        if thread.is_alive():
+            await anyio.sleep(_LOOK_S)
