@@ -93,19 +93,22 @@ class Reader:
         start = checked_time(event.get("ts"), f"{self._where()}, ts")
         spent = checked_time(event.get("dur"), f"{self._where()}, dur")
         arguments = event.get("args")
-        number = self._number(event.get("name"), arguments if isinstance(arguments, dict) else {})
+        number = self._number(checked_name(event.get("name")), arguments if isinstance(arguments, dict) else {})
         if isinstance(arguments, dict) and isinstance(external := arguments.get("External id"), int):
             self._launched[external] = number
-        thread = self._threads.get(event.get("tid"))
+        track = event.get("tid")
+        if not isinstance(track, int | str):
+            raise malformed(f"{self._where()}: expected the number of a thread, found {str(track)[:40]!a}")
+        thread = self._threads.get(track)
         if thread is None:
-            if len(self._threads) >= _MOST_THREADS or isinstance(event.get("tid"), dict | list):
-                raise malformed(f"{self._where()}: expected the number of a thread")
-            thread = self._threads[event.get("tid")] = _Thread()
+            if len(self._threads) >= _MOST_THREADS:
+                raise malformed(f"more than {_MOST_THREADS:,} threads")
+            thread = self._threads[track] = _Thread()
         thread.starts.append(start)
         thread.durations.append(spent)
         thread.operations.append(number)
 
-    def _number(self, name: object, arguments: Mapping[str, Any]) -> int:
+    def _number(self, name: str, arguments: Mapping[str, Any]) -> int:
         """Return the number of an operation with these shapes, giving it one if it is new."""
         dims, types = arguments.get("Input Dims"), arguments.get("Input type")
         if name in _CONVOLUTIONS:
@@ -118,7 +121,7 @@ class Reader:
             if len(self._numbers) >= 10 * _MOST_THREADS:
                 raise malformed("more than a million different operations")
             number = self._numbers[key] = len(self._operations)
-            self._operations.append(Operation(checked_name(name), _shapes(dims), _types(types)))
+            self._operations.append(Operation(name, _shapes(dims), _types(types)))
         return number
 
     def finish(self) -> Profile:
