@@ -16,9 +16,7 @@ from kb.importers.traces.profile import malformed
 _CHUNK = 4 << 20
 _MOST_VALUE = 16 << 20
 """Characters of one event, or of one value beside the events."""
-_BLANK = re.compile(r"[ \t\r\n]*")
-_GAP = re.compile(r"[ \t\r\n]*,?[ \t\r\n]*")
-_NEXT = re.compile(r"[ \t\r\n]*(.)", re.DOTALL)
+_NEXT = re.compile(r"[ \t\r\n]*([^ \t\r\n])")
 
 Entry = tuple[str | None, Any]
 """None and an event, or the name and value of something that stands beside the events."""

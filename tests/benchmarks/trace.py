@@ -19,7 +19,7 @@ from typing import TextIO
 KERNELS = (
     "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn",
     "void pytorch_flash::flash_fwd_kernel<pytorch_flash::Flash_fwd_kernel_traits<64, 128, 64, 4, false, false>>",
-    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>, std::array<char*, 3ul>>",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<c10::BFloat16>>",
     "void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*, c10::BFloat16 const*, float, int, int)",
 )
 READ = """
@@ -63,7 +63,7 @@ def events(number: int, rng: random.Random) -> list[dict[str, object]]:
 
 def write(stream: TextIO, size: int) -> None:
     """Write a trace of about ``size`` bytes."""
-    rng = random.Random(1)
+    rng = random.Random(1)  # noqa: S311 - a made-up trace
     stream.write('{"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}], "traceEvents": [\n')
     written, number = 0, 0
     while written < size:
@@ -85,7 +85,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         file = given.keep or Path(folder) / ("trace.json.gz" if given.gzip else "trace.json")
         if not file.exists():
-            opened = gzip.open(file, "wt", 1, encoding="utf-8") if given.gzip else file.open("w", encoding="utf-8")
+            opened = gzip.open(file, "wt", 1, encoding="utf-8") if given.gzip else file.open("w", encoding="utf-8")  # noqa: SIM115
             with opened as stream:
                 write(stream, given.megabytes << 20)
         done = subprocess.run([sys.executable, "-c", READ, str(file)], check=True, capture_output=True, text=True)
