@@ -307,8 +307,8 @@ def _readme(title: str, recipe: Recipe, provenance: Provenance) -> str:
     lines = [
         f"# {title}",
         "",
-        f"Parameters that the tuner of {recipe.project} preferred for {recipe.kernel} on {recipe.device}; `config.json` "
-        "is the original file, byte for byte.",
+        f"Parameters that the tuner of {recipe.project} preferred for {recipe.kernel} on {recipe.device}; "
+        "`config.json` is the original file, byte for byte.",
         *([f"{rows}"] if rows else []),
         *(f"- {note}" for note in recipe.notes),
         "- Timings are the tuner's own; our judge did not measure them."

@@ -297,6 +297,6 @@ def test_the_entries_of_the_installation_are_never_written(source: Path, tmp_pat
         run(Root(tmp_path, packaged=True), source)
     with pytest.raises(ConfigError):
         run(Root(tmp_path / "nothing"), source)
+    (tmp_path / "entries").mkdir()
     with pytest.raises(SourceUnavailableError):
-        (tmp_path / "entries").mkdir()
         run(Root(tmp_path), tmp_path / "missing")
