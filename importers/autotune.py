@@ -284,9 +284,7 @@ class SglangFiles:
         wanted = ("scenarios", "domain") if plans else ("useful_configs", "hash_configs")
         if not all(isinstance(raw.get(name), dict | list) and raw[name] for name in wanted):
             raise SourceFormatError(f"expected {' and '.join(wanted)}")
-        kernel, number = (
-            ("moe_lora_plans", stem.removesuffix(".plans")[2:]) if plans else stem.rsplit("_sm_", 1)  # type: ignore[misc]
-        )
+        kernel, number = ("moe_lora_plans", stem.removesuffix(".plans")[2:]) if plans else stem.rsplit("_sm_", 1)
         rows = (
             [str(one.get("name")) for one in raw["scenarios"]] if plans else [str(key) for key in raw["hash_configs"]]
         )

@@ -125,8 +125,9 @@ def _flat(config: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 def _times(value: object) -> list[float] | None:
     """Return median, 20th and 80th percentile in ms; None for a configuration that failed."""
-    times = value if isinstance(value, list) else [value]
-    if not times or not all(isinstance(one, int | float) and not isinstance(one, bool) for one in times):
+    given = value if isinstance(value, list) else [value]
+    times = [one for one in given if isinstance(one, int | float) and not isinstance(one, bool)]
+    if not times or len(times) != len(given):
         raise SourceFormatError("expected timings in ms")
     if any(math.isinf(one) for one in times):
         return None

@@ -181,9 +181,9 @@ def _expression(license_: str, also: frozenset[str]) -> Ruling | None:
                 return Ruling(license_, found.restrictions)
         return None
     if " AND " in license_:
-        found = [rule(one, also=also) for one in license_.split(" AND ")]
-        if all(one.refused is None for one in found):
-            return Ruling(license_, tuple(text for one in found for text in one.restrictions))
+        parts = [rule(one, also=also) for one in license_.split(" AND ")]
+        if all(one.refused is None for one in parts):
+            return Ruling(license_, tuple(text for one in parts for text in one.restrictions))
     return None
 
 

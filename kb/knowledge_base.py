@@ -1,11 +1,12 @@
 """One knowledge base as Python code uses it, and every surface of the server: search, read, plan, judge, submit."""
 
+import builtins
 import getpass
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from kb.config import Root, find_root
 from kb.models.hit import Answer
@@ -156,13 +157,13 @@ class KnowledgeBase:
 
         return operator_described(name)
 
-    def hardware(self) -> "list[dict[str, Any]]":
+    def hardware(self) -> "builtins.list[dict[str, Any]]":
         """Return one row a device that is known: name, architecture, memory, peaks with their sources."""
         from kb import hardware
 
-        return [dict(one) for one in plain(hardware.devices())]  # type: ignore[call-overload]
+        return [cast(dict[str, Any], plain(one)) for one in hardware.devices()]
 
-    def targets(self) -> "list[dict[str, Any]]":
+    def targets(self) -> "builtins.list[dict[str, Any]]":
         """Return one row a target, by id: model, devices, precision, rows, where its shares are from."""
         from dataclasses import asdict
 

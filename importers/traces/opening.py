@@ -6,7 +6,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
 from kb.errors import SourceUnavailableError
 from kb.importers.traces.profile import malformed
@@ -71,7 +71,7 @@ def opened(path: Path) -> Iterator[Limited]:
             raw.seek(0)
             if packed:
                 with gzip.GzipFile(fileobj=raw) as unpacked:
-                    yield Limited(unpacked, raw)  # type: ignore[arg-type] - a reader, though not declared as one
+                    yield Limited(cast(BinaryIO, unpacked), raw)
             else:
                 yield Limited(raw, raw)
     except OSError as error:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kb.errors import EntryFormatError
 from kb.importers.base import Draft, sha256
+from kb.models.vocabulary import KINDS
 from kb.store import content, files, layout, toml
 from kb.store.content import Content
 
@@ -117,7 +118,7 @@ class Shelf:
 
 def _existing(entries: Path) -> list[str]:
     found = []
-    for kind in layout.KINDS:
+    for kind in KINDS:
         place = entries / kind
         if place.is_dir():
             found += [

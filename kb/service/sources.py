@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, cast
 
 from kb.errors import SourceFormatError, SourceUnavailableError
 from kb.importers.naming import unsafe_path, windows_fault
@@ -165,7 +165,7 @@ def _cloned(url: str, scratch: Path, commit: str | None) -> Tree:
     try:
         import git
 
-        depth = {} if commit else {"depth": 1}
+        depth: dict[str, Any] = {} if commit else {"depth": 1}
         repository = git.Repo.clone_from(url, scratch / "clone", env={"GIT_TERMINAL_PROMPT": "0"}, **depth)
         if commit is not None:
             repository.git.checkout("--detach", "--end-of-options", commit)
@@ -253,7 +253,7 @@ def _gunzip(path: Path, target: Path) -> None:
 
     try:
         with gzip.open(path) as source:
-            _Budget(path.stat().st_size).copy(source, target)
+            _Budget(path.stat().st_size).copy(cast(IO[bytes], source), target)
     except (zlib.error, EOFError, gzip.BadGzipFile) as error:
         raise SourceFormatError(f"{path.name}: expected a gzip file, found: {error}") from error
     except OSError as error:

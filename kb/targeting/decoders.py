@@ -75,7 +75,7 @@ def _attention(config: Config, rows: Rows, *, hidden: int, calls: int) -> None:
     heads, shared, width = _heads(config, rows)
     gated = config.family == "hybrid"
     n = (heads * (2 if gated else 1) + 2 * shared) * width
-    note = "query, output gate, key and value in one" if gated else "query, key and value in one"
+    note: str | None = "query, output gate, key and value in one" if gated else "query, key and value in one"
     rows.projection("attention qkv", n=n, k=hidden, calls=calls, note=note)
     normed = gated or config.model_type.startswith("qwen3")
     cache = (rows.activation, rows.cache_dtype) if rows.cache_dtype else (rows.activation,)

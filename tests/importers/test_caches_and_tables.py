@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,7 +110,7 @@ def test_parquet_gives_what_csv_gives(tmp_path: Path) -> None:
             list(parsed(tmp_path, "aiconfigurator"))
 
 
-TRITON = {
+TRITON: dict[str, Any] = {
     "key": ["4096", "torch.bfloat16"],
     "configs_timings": [
         [{"kwargs": {"BLOCK_M": 128}, "num_warps": 8}, [0.2, 0.19, 0.21]],

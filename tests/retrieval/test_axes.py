@@ -1,5 +1,7 @@
 """Sizes in a query are held against what tuned parameters are for."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from kb.retrieval import axes
@@ -22,7 +24,7 @@ def test_sizes_are_read_from_a_query(query: str, sizes: tuple[tuple[str, int], .
 
 
 def fit(
-    tuned: dict[str, object], *, names: tuple[str, ...] | None, said: str = "", dtypes: str = ""
+    tuned: Mapping[str, object], *, names: tuple[str, ...] | None, said: str = "", dtypes: str = ""
 ) -> axes.Fit | None:
     words = frozenset(said.split())
     return axes.fit(ASKED, tuned, device_names=names, said=words, asked_dtypes=dtypes.split(), dtypes=["float8_e4m3fn"])

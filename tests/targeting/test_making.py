@@ -21,8 +21,8 @@ QWEN35 = {
     "layer_types": ["linear_attention", "linear_attention", "linear_attention", "full_attention"] * 10,
 }  # fmt: skip
 LLAMA = {
-    "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "num_hidden_layers": 32, "intermediate_size": 14336,
-    "num_attention_heads": 32, "num_key_value_heads": 8,
+    "model_type": "llama", "vocab_size": 128256, "hidden_size": 4096, "num_hidden_layers": 32,
+    "intermediate_size": 14336, "num_attention_heads": 32, "num_key_value_heads": 8,
 }  # fmt: skip
 QWEN3 = {**LLAMA, "model_type": "qwen3", "head_dim": 128}
 QWEN3_MOE = {

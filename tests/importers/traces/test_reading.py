@@ -110,7 +110,7 @@ def test_a_trace_is_read_the_same_however_it_is_cut_into_blocks(
         [kernel(dur=1e300)],
         [kernel(name="a\x1b[31mb")],
         [kernel(name="")],
-        [kernel(name=3)],
+        [{**kernel(), "name": 3}],
         [operation("aten::mm", float("nan"), 1.0)],
         [{**operation("aten::mm", 0, 1), "tid": [1]}],
         [{**operation("aten::mm", 0, 1), "name": ["aten::mm"]}],
