@@ -33,7 +33,7 @@ def time_ms(device: str, flops: float, moved: float, rest_us: float, key: object
     """Return the time of some work in ms."""
     gbps, tflops, slower = PEAKS[device]
     memory, compute = 1.3 * moved / gbps / 1e3, 1.6 * flops / tflops / 1e6
-    busy = (memory**3 + compute**3 + (rest_us * slower) ** 3) ** (1 / 3)
+    busy: float = (memory**3 + compute**3 + (rest_us * slower) ** 3) ** (1 / 3)
     return (2.0 + busy) * scatter(device, key) / 1e3
 
 
