@@ -14,32 +14,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kb.validators.runtime import breakout, sandbox, wire
+from kb.validators.runtime import entrance, wire
 
 
 def main() -> None:
     """Enter the sandbox, prove it, then serve the judge until it hangs up."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     memory = mmap.mmap(int(sys.argv[2]), 0)
-    for descriptor in range(3, 256):
-        if descriptor != channel.fileno():
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-    order = wire.receive(channel, limit_s=60)
-    os.chdir(order["folder"])
+    order = entrance.hear(channel)
     _preload()
-    limits = sandbox.Limits(**order["limits"])
-    layers = sandbox.enter(
-        write=[Path(order["cache"])],
-        read=[Path(order["folder"]), *map(Path, order["read"])],
-        limits=limits,
-        channel=channel,
-    )
-    breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
+    layers = entrance.enter(channel, order, read=[*map(Path, order["read"])])
     _start_threads()
-    for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
-        del sys.modules[name]
-    wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
+    entrance.ready(channel, layers)
     _serve(channel, memory, Path(order["folder"]) / order["file"])
 
 

@@ -164,20 +164,10 @@ def enter(
         os.setsid()
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
-    uid = secrets.choice(_UIDS) if os.geteuid() == 0 and alone else 0
     if alone:
-        _namespaces(library, layers, network=meet is None)
+        _go_apart(library, layers, write, read, limits=limits, loadable=device != "cpu", network=meet is None)
     else:
-        layers.note("namespaces", "absent: a tool watches this worker from outside")
-    if layers.active.get("mount") == "own namespace":
-        _mounts(library, layers, write, uid=uid, limits=limits, loadable=device != "cpu")
-    layers.active.setdefault("cache", "absent: bounded from outside only")
-    if alone:
-        _drop_privileges(library, layers, [*write, *read], uid)
-    else:
-        _bound_capabilities(library)
-        _drop_capabilities(library, keep=0)
-        layers.note("uid", f"kept ({os.getuid()}), without capabilities")
+        _stay_in_sight(library, layers)
     _limit(limits, layers)
     more_read, more_write = ([], []) if device == "cpu" else gpu_paths()
     version = landlock.restrict(
@@ -197,6 +187,34 @@ def enter(
     else:
         channel.send(b"N")
     return layers
+
+
+def _go_apart(
+    library: ctypes.CDLL,
+    layers: Layers,
+    write: list[Path],
+    read: list[Path],
+    *,
+    limits: Limits,
+    loadable: bool,
+    network: bool,
+) -> None:
+    """Leave the host's namespaces, files and uid; see ``_namespaces``, ``_mounts`` and ``_drop_privileges``."""
+    uid = secrets.choice(_UIDS) if os.geteuid() == 0 else 0
+    _namespaces(library, layers, network=network)
+    if layers.active.get("mount") == "own namespace":
+        _mounts(library, layers, write, uid=uid, limits=limits, loadable=loadable)
+    layers.active.setdefault("cache", "absent: bounded from outside only")
+    _drop_privileges(library, layers, [*write, *read], uid)
+
+
+def _stay_in_sight(library: ctypes.CDLL, layers: Layers) -> None:
+    """Keep namespaces and uid, for a tool that watches from outside, but no capability."""
+    layers.note("namespaces", "absent: a tool watches this worker from outside")
+    layers.active.setdefault("cache", "absent: bounded from outside only")
+    _bound_capabilities(library)
+    _drop_capabilities(library, keep=0)
+    layers.note("uid", f"kept ({os.getuid()}), without capabilities")
 
 
 def _namespaces(library: ctypes.CDLL, layers: Layers, *, network: bool) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kb.validators.runtime import breakout, clocks, devices, environment, ghosts, interpreting, kernels, sandbox, wire
+from kb.validators.runtime import breakout, clocks, devices, entrance, environment, ghosts, interpreting, kernels, wire
 
 
 def main() -> None:
@@ -25,30 +25,13 @@ def main() -> None:
     channel = socket.socket(fileno=int(sys.argv[1]))
     memory = mmap.mmap(int(sys.argv[2]), 0)
     alone = len(sys.argv) < 4
-    for descriptor in range(3, 256) if alone else ():
-        if descriptor != channel.fileno():
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-    order = wire.receive(channel, limit_s=60)
-    os.chdir(order["folder"])
+    order = entrance.hear(channel, close=alone)
     _preload(triton=order["triton"])
-    limits = sandbox.Limits(**order["limits"])
     # A tool that watches this process has to be reached when the device is opened, which is therefore done before.
     early = None if alone else devices.open_device(order["device"], memory)
-    layers = sandbox.enter(
-        write=[Path(order["cache"])],
-        read=[Path(order["folder"])],
-        limits=limits,
-        channel=channel,
-        device=order["device"],
-        alone=alone,
-    )
-    breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
+    layers = entrance.enter(channel, order, alone=alone)
     start_threads()
-    # The judge's own modules leave the table, so that a candidate does not meet them by accident.
-    for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
-        del sys.modules[name]
-    wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
+    entrance.ready(channel, layers)
     file, function = Path(order["folder"]) / order["file"], order["function"]
     device = _open_device(channel, order["device"], memory, early)
     serve(channel, Session(memory, device), handlers_of(file, function, channel))

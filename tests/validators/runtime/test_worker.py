@@ -6,7 +6,7 @@ import platform
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -142,6 +142,14 @@ def run():
         worker.end()
 
 
+def until(holds: Callable[[], bool], *, limit_s: float) -> None:
+    """Wait until something holds; fails after the limit."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 @pytest.mark.parametrize(
     "body", ["kept.append(bytearray(1 << 24))", "kept.append(mmap.mmap(-1, 1 << 24)); touch(kept[-1])"]
 )
@@ -160,9 +168,9 @@ threading.Thread(target=grow, daemon=True).start()
     worker = start(source.encode(), place, arena, memory_bytes=1 << 30)
     try:
         worker.ask({"op": "load"}, limit_s=20)
-        time.sleep(3)
+        until(lambda: not processes.living(worker.pids()), limit_s=60)
         with pytest.raises(WorkerEndedError) as caught:
-            worker.ask({"op": "state"}, limit_s=5)
+            worker.ask({"op": "state"}, limit_s=20)
         assert caught.value.reason in ("memory_limit", "crashed")
     finally:
         worker.end()

@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import mmap
 import operator
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kb.validators.runtime import breakout, environment, sandbox, wire
+from kb.validators.runtime import entrance, environment, wire
 
 UNIT = 16
 """Bytes of the smallest piece of a block that is written and read."""
@@ -32,28 +31,16 @@ def main() -> None:
     """Enter the sandbox, prove it, then serve the judge until it hangs up."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     memory = mmap.mmap(int(sys.argv[2]), 0)
-    for descriptor in range(3, 256):
-        if descriptor != channel.fileno():
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
-    order = wire.receive(channel, limit_s=60)
-    os.chdir(order["folder"])
+    order = entrance.hear(channel)
     file = Path(order["folder"]) / order["file"]
     device = order.get("device", "cpu")
     if device != "cpu" or b"torch" in file.read_bytes():
         # Its own probing is not the candidate's; a strategy that is plain Python starts without it.
         importlib.import_module("torch")
-    limits = sandbox.Limits(**order["limits"])
-    layers = sandbox.enter(
-        write=[Path(order["cache"])], read=[file.parent], limits=limits, channel=channel, device=device
-    )
-    breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
+    layers = entrance.enter(channel, order)
     session = Session(memory, file, device)
-    # The judge's own modules leave the table, so that a candidate does not meet them by accident.
-    for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
-        del sys.modules[name]
     gc.freeze()  # collecting after a trace then looks at what the trace left, not at the toolchain
-    wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified})
+    entrance.ready(channel, layers)
     serve(channel, session)
 
 

@@ -74,15 +74,7 @@ def judge_comm(
         raise KeyError(operator_name)
     spec = operators.load(operator_name)
     chosen = transport or (meeting.SWITCH if device == accelerator.CPU else meeting.NCCL)
-    asked = spec.workloads if workloads is None else workloads
-    kept = tuple(
-        one
-        for one in asked
-        if (dtypes is None or one.dtype in dtypes)
-        and (workloads is not None or one.use == "awkward" or device != accelerator.CPU)
-    )
-    if not kept:
-        raise JudgeError(f"no workload of {spec.name} is left to judge", f"kb operators {spec.name}")
+    kept = _kept(spec, workloads, dtypes, device)
     world_size = max(4, *(one.axes["world_size"] for one in kept))
     _require_devices(device, chosen, world_size)
     try:
@@ -98,6 +90,21 @@ def judge_comm(
             state.close()
     except (OSError, MemoryError, SubprocessError) as error:
         raise JudgeError(f"the judge ran out of something: {error!r}", "free some memory: kb doctor") from error
+
+
+def _kept(
+    spec: Operator, asked: Sequence[Workload] | None, dtypes: Sequence[str] | None, device: str
+) -> tuple[Workload, ...]:
+    """Return the workloads that are judged.
+
+    Raises:
+        JudgeError: None is left.
+    """
+    usual = [one for one in spec.workloads if one.use == "awkward" or device != accelerator.CPU]
+    kept = tuple(one for one in (usual if asked is None else asked) if dtypes is None or one.dtype in dtypes)
+    if not kept:
+        raise JudgeError(f"no workload of {spec.name} is left to judge", f"kb operators {spec.name}")
+    return kept
 
 
 def _require_devices(device: str, transport: str, world_size: int) -> None:

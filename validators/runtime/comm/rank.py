@@ -6,7 +6,6 @@ verdict. All connections are made before the seal; afterwards no socket can be m
 
 import inspect
 import mmap
-import os
 import socket
 import sys
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kb.validators.runtime import breakout, devices, sandbox, stub, wire
+from kb.validators.runtime import devices, entrance, stub
 from kb.validators.runtime.comm import meeting
 from kb.validators.runtime.comm.link import Link, OneSided
 from kb.validators.runtime.stub import Session
@@ -28,12 +27,8 @@ def main() -> None:
     channel, link = (socket.socket(fileno=int(sys.argv[place])) for place in (1, 4))
     memory, window = (mmap.mmap(int(sys.argv[place]), 0) for place in (2, 3))
     network = int(sys.argv[5]) if len(sys.argv) > 5 else None
-    kept = {channel.fileno(), link.fileno(), *([] if network is None else [network])}
-    for descriptor in range(3, 256):
-        if descriptor not in kept:
-            _close(descriptor)
-    order = wire.receive(channel, limit_s=60)
-    os.chdir(order["folder"])
+    kept = {link.fileno(), *([] if network is None else [network])}
+    order = entrance.hear(channel, kept=kept)
     torch.set_num_threads(1)
     torch.zeros(1, dtype=torch.bfloat16).to(torch.float8_e4m3fn)
     end = Link(link, window, order["rank"])
@@ -44,30 +39,17 @@ def main() -> None:
 
     if network is not None:
         meeting.enter_network(network)
-    limits = sandbox.Limits(**order["limits"])
-    layers = sandbox.enter(
-        write=[Path(order["cache"])], read=[Path(order["folder"]), *([] if network is None else meeting.READ)],
-        limits=limits, channel=channel,
-        device=order["device"], meet=None if network is None else meet,
-    )  # fmt: skip
+    layers = entrance.enter(
+        channel, order, read=[] if network is None else meeting.READ, meet=None if network is None else meet
+    )
     if network is None:
         meet()
-    breakout.verify(layers, canary=Path(order["canary"]), judge_pid=order["judge_pid"], limits=limits)
     # Once more after the last fork: two threads of a candidate that first need torch's pool at once would break it.
     torch.set_num_threads(1)
     device = devices.open_device(order["device"], memory)
     sockets = meeting.own_sockets()
-    for name in [one for one in sys.modules if one == "kb" or one.startswith("kb.")]:
-        del sys.modules[name]
-    wire.send(channel, {"ready": True, "active": layers.active, "verified": layers.verified, "sockets": sockets})
+    entrance.ready(channel, layers, sockets=sockets)
     _serve(channel, Session(memory, device), order, joined, end)
-
-
-def _close(descriptor: int) -> None:
-    try:
-        os.close(descriptor)
-    except OSError:
-        return
 
 
 def _serve(
