@@ -1,10 +1,8 @@
 """The license gate: what may be imported, what travels along as a restriction, what is refused."""
 
-import os
 import re
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 from kb.importers.base import Draft
 from kb.importers.tree import Tree
@@ -24,7 +22,6 @@ RECIPROCITY = "LicenseRef-Research-Reciprocity"
 UNKNOWN = "LicenseRef-unknown"
 """There is a license, and its text is none that is known."""
 
-_NAMES_OF_FILES = re.compile(r"(?i)^(licen[cs]e|copying|unlicense)([.-].*)?$")
 _SPDX_LINE = re.compile(rb"SPDX-License-Identifier:\s*([A-Za-z0-9.+\-]+(?: +(?:AND|OR|WITH) +[A-Za-z0-9.+\-]+)*)")
 _RECIPROCITY_WORDS = re.compile(r"(?i)research(?:er)?[ -]reciprocity")
 _TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -117,7 +114,7 @@ def of_file(tree: Tree, path: str, body: bytes | None = None, *, default: str | 
     if origin.license is not None and path in tree.manifest:
         return spdx(origin.license)
     for folder in (PurePosixPath(path).parent, *PurePosixPath(path).parent.parents):
-        found = _nearest(str(tree.root), "" if str(folder) == "." else str(folder))
+        found = _nearest(tree, "" if str(folder) == "." else str(folder))
         if found is not None:
             return found
     if default is not None:
@@ -125,24 +122,12 @@ def of_file(tree: Tree, path: str, body: bytes | None = None, *, default: str | 
     return spdx(origin.license) if origin.license is not None else None
 
 
-@lru_cache(maxsize=4096)
-def _nearest(root: str, folder: str) -> str | None:
-    place = Path(root) / folder
-    try:
-        with os.scandir(place) as listing:
-            names = sorted(
-                each.name
-                for each in listing
-                if _NAMES_OF_FILES.match(each.name) and each.is_file(follow_symlinks=False)
-            )
-        if not names:
-            return None
-        with (place / names[0]).open("rb") as file:
-            text = file.read(65_536).decode("utf-8", "replace")
-    except OSError:
-        return None
-    # A license that cannot be read stands in the way of what lies above it: it may say something else.
-    return of_text(text) or UNKNOWN
+def _nearest(tree: Tree, folder: str) -> str | None:
+    if folder not in tree.licenses:
+        text = tree.license_text(folder)
+        # A license that cannot be read stands in the way of what lies above it: it may say something else.
+        tree.licenses[folder] = None if text is None else of_text(text.decode("utf-8", "replace")) or UNKNOWN
+    return tree.licenses[folder]
 
 
 def rule(license_: str | None, *, also: frozenset[str] = frozenset()) -> Ruling:

@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from kb.errors import SourceFormatError, SourceUnavailableError
 from kb.importers.naming import unsafe_path
@@ -19,7 +20,10 @@ MANIFEST = "MANIFEST.jsonl"
 MAX_FILE_BYTES = 32 << 20
 """Largest file that is read whole."""
 _MAX_MANIFEST_BYTES = 64 << 20
-_SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
+SKIPPED_FOLDERS = frozenset({"__pycache__", "node_modules"})
+"""Names of folders that nobody wrote by hand."""
+LICENSE_FILE = re.compile(r"(?i)^(licen[cs]e|copying|unlicense)([.-].*)?$")
+"""Names of files that hold a license."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,8 @@ class Tree:
     """Name of the one file that was asked for; None for everything. Its neighbours are listed all the same."""
     manifest: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, repr=False)
     """Rows of the collection's manifest by path."""
+    licenses: dict[str, str | None] = field(default_factory=dict, repr=False, compare=False)
+    """What :mod:`kb.importers.license` has found so far, by folder."""
 
     def walk(self, prune: set[str] | None = None) -> Iterator[Listing]:
         """Yield the folders of the source, parents first, in the order of their names.
@@ -133,7 +139,7 @@ class Tree:
             if item.is_symlink():
                 left_out.append((name, "a link: links are not followed"))
             elif item.is_dir(follow_symlinks=False):
-                if not item.name.startswith(".") and item.name not in _SKIPPED_FOLDERS:
+                if not item.name.startswith(".") and item.name not in SKIPPED_FOLDERS:
                     folders.append(name)
             elif item.is_file(follow_symlinks=False):
                 files.append(SourceFile(name, item.stat(follow_symlinks=False).st_size))
@@ -198,6 +204,27 @@ class Tree:
         except (OSError, SourceFormatError):
             return False
 
+    def license_text(self, folder: str) -> bytes | None:
+        """Return the beginning of the license file in a folder, or None where there is none.
+
+        Args:
+            folder: Relative to the source; empty for its own folder.
+        """
+        place = self.root / folder
+        try:
+            with os.scandir(place) as listing:
+                names = [
+                    each.name
+                    for each in listing
+                    if LICENSE_FILE.match(each.name) and each.is_file(follow_symlinks=False)
+                ]
+            if not names:
+                return None
+            with (place / min(names)).open("rb") as file:
+                return file.read(65_536)
+        except OSError:
+            return None
+
     def origin_of(self, path: str) -> Origin:
         """Return where a file comes from: its row of the manifest, else what is known of the whole source.
 
@@ -247,7 +274,21 @@ def open_tree(root: Path, base: Origin, *, only: str | None = None) -> Tree:
     """
     if not root.is_dir():
         raise SourceUnavailableError(f"no folder {root}")
-    bare = Tree(root, base, only)
+    return with_manifest(Tree(root, base, only))
+
+
+AnyTree = TypeVar("AnyTree", bound=Tree)
+
+
+def with_manifest(bare: AnyTree) -> AnyTree:
+    """Add the rows of a source's manifest, if it has one.
+
+    Args:
+        bare: A source.
+
+    Raises:
+        SourceFormatError: Its manifest cannot be read.
+    """
     if not bare.exists(MANIFEST):
         return bare
     rows: dict[str, Mapping[str, Any]] = {}

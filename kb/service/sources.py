@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from kb.errors import SourceFormatError, SourceUnavailableError
 from kb.importers.naming import unsafe_path, windows_fault
+from kb.importers.repository import opening as repository
 from kb.importers.tree import Origin, Tree, open_tree
 
 MAX_ARCHIVE_BYTES = 4 << 30
@@ -25,7 +26,6 @@ _MOST_RATIO = 200
 """Unpacked over packed, from a megabyte on: text packs ten- to twentyfold, a bomb a thousandfold."""
 _RATIO_FROM = 1 << 20
 _BLOCK = 1 << 20
-_URL = re.compile(r"^(https?|ssh|git|file)://|^[\w.\-]+@[\w.\-]+:|\.git$")
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,19 @@ def opened(source: str, stated: Stated) -> Iterator[Tree]:
     with tempfile.TemporaryDirectory(prefix="kb-import-", ignore_cleanup_errors=True) as name:
         if path.is_symlink() and not path.exists():
             raise SourceUnavailableError(f"{source} is a link to nothing")
+        tree: Tree
+        commit = None if path.is_file() else repository.opened(source, Path(name), stated.commit)
+        if commit is not None:
+            try:
+                # The commit is what was read, whatever the user called it.
+                yield replace(commit, base=_stated(commit.base, replace(stated, commit=None)))
+            finally:
+                commit.objects.close()
+            return
         if path.is_dir():
-            tree = _folder(path.resolve())
+            tree = _folder(path.resolve(), Path(name))
         elif path.is_file():
             tree = _file(path, Path(name))
-        elif _URL.search(source):
-            tree = _cloned(source, Path(name), stated.commit)
         else:
             raise SourceUnavailableError(f"no file or folder {source}", hint="kb import PATH_OR_URL")
         yield replace(tree, base=_stated(tree.base, stated))
@@ -74,8 +81,8 @@ def _stated(base: Origin, stated: Stated) -> Origin:
     )
 
 
-def _folder(path: Path) -> Tree:
-    return open_tree(path, _of_git(path) or _of_wheel(path) or Origin(path.name, ""))
+def _folder(path: Path, scratch: Path) -> Tree:
+    return open_tree(path, repository.origin_of(path, scratch) or _of_wheel(path) or Origin(path.name, ""))
 
 
 def _file(path: Path, scratch: Path) -> Tree:
@@ -95,7 +102,7 @@ def _file(path: Path, scratch: Path) -> Tree:
     # The folders above say which version of what a file is for: keep them in its path.
     outer = folder.parents[1] if len(folder.parents) > 2 else folder
     inner = path.resolve().relative_to(outer).as_posix()
-    origin = _of_git(folder)
+    origin = repository.origin_of(folder, scratch)
     if origin is not None and origin.url is not None:
         return replace(open_tree(folder, origin, only=path.name))
     prefix = inner.rpartition("/")[0]
@@ -128,53 +135,6 @@ def _of_wheel(path: Path) -> Origin | None:
 def _repository(fields: dict[str, str]) -> str | None:
     found = re.search(r"github\.com/([\w.\-]+/[\w.\-]+)", " ".join(fields.values()))
     return found.group(1).removesuffix(".git") if found else None
-
-
-def _of_git(path: Path) -> Origin | None:
-    """Return repository, commit and place of a folder in a git checkout, or None."""
-    try:
-        import git
-
-        repository = git.Repo(path, search_parent_directories=True)
-    except Exception:  # noqa: BLE001 - no git, no repository, or one that git will not open: then nothing is known
-        return None
-    with repository:
-        top = Path(repository.working_tree_dir or path)
-        with suppress(ValueError, OSError):
-            inside = path.resolve().relative_to(top.resolve()).as_posix()
-            url = next((each.url for each in repository.remotes), None)
-            commit = repository.head.commit.hexsha
-            return Origin(_slug_of(url) or top.name, "" if inside == "." else inside, commit, _public(url))
-    return None
-
-
-def _slug_of(url: str | None) -> str | None:
-    found = re.search(r"[:/]([\w.\-]+/[\w.\-]+?)(?:\.git)?/?$", url or "")
-    return found.group(1) if found else None
-
-
-def _public(url: str | None) -> str | None:
-    """Return an address without a user's name or secret, or None where it is no web address."""
-    found = re.fullmatch(r"(https?://)(?:[^@/]*@)?([^?#]+)(?:[?#].*)?", url or "")
-    return f"{found.group(1)}{found.group(2).removesuffix('.git')}" if found else None
-
-
-def _cloned(url: str, scratch: Path, commit: str | None) -> Tree:
-    if url.startswith("-"):
-        raise SourceUnavailableError(f"expected an address, found {url!r}")
-    try:
-        import git
-
-        depth: dict[str, Any] = {} if commit else {"depth": 1}
-        repository = git.Repo.clone_from(url, scratch / "clone", env={"GIT_TERMINAL_PROMPT": "0"}, **depth)
-        if commit is not None:
-            repository.git.checkout("--detach", "--end-of-options", commit)
-    except Exception as error:
-        said = " ".join(str(getattr(error, "stderr", "") or error).split())[-200:]
-        raise SourceUnavailableError(f"cannot clone {_public(url) or url}: {said}") from error
-    repository.close()
-    found = _of_git(scratch / "clone")
-    return open_tree(scratch / "clone", found or Origin(_slug_of(url) or url, ""))
 
 
 class _Budget:
