@@ -25,6 +25,13 @@ def uses(incomplete: str) -> list[str]:
     return [one for one in USES if one.startswith(incomplete)]
 
 
+def agents(incomplete: str) -> list[str]:
+    """Return the coding agents that can be told of the knowledge base."""
+    from kb.service.kit.tools import TOOLS
+
+    return [one for one in TOOLS if one.startswith(incomplete)]
+
+
 def devices(incomplete: str) -> list[str]:
     """Return devices and families by their short names."""
     from kb.hardware import known_names

@@ -12,6 +12,7 @@ from kb import __version__
 from kb.cli import (
     accept,
     add,
+    agent,
     bundle,
     check,
     config,
@@ -83,6 +84,7 @@ for module in (
     fast,
     accept,
     add,
+    agent,
     bundle,
     check,
     config,

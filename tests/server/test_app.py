@@ -149,7 +149,8 @@ def test_meaning_joins_in_as_soon_as_it_is_loaded(base: Root) -> None:
             async with Client(make_server(searcher)) as client:
                 first = await client.call_tool("search", {"query": "root mean square normalisation"})
                 assert await anyio.to_thread.run_sync(searcher.resident.wait, 120.0)
-                return first, await client.call_tool("search", {"query": "root mean square normalisation"})
+                again = {"query": "root mean square normalisation", "detail": True}
+                return first, await client.call_tool("search", again)
 
         first, second = anyio.run(conversation)
         assert any("embeddings are still being loaded" in note for note in first.structured_content["notes"])

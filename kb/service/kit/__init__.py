@@ -1,0 +1,1 @@
+"""What is written for coding agents: how each tool is configured, and edits that leave everything else alone."""
