@@ -1,78 +1,73 @@
-"""FlashInfer Trace: definitions and solutions, both ways; program text lies in files of its own, never inside JSON."""
+"""FlashInfer Trace and its SOL-ExecBench dialect, both ways: definitions, solutions, workloads, traces and blobs.
 
-import json
+Program text lies in files of its own, never inside JSON. What the loader of flashinfer-bench takes is written where it
+looks; what it would refuse goes beside, because one such file stops it from loading all others.
+"""
+
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from kb.errors import SourceFormatError
+from kb.importers import flashinfer_results
 from kb.importers.base import Context, Draft, Exported, Filed, Folder, Item, Skipped, provenance_of
+from kb.importers.flashinfer_blobs import SIDECAR
+from kb.importers.flashinfer_entries import TOPIC, draft_of, dump, plain
+from kb.importers.flashinfer_rows import rows_drafts
+from kb.importers.flashinfer_schema import DEPTH, check_definition, is_dialect, original, text_of_field
+from kb.importers.flashinfer_writing import DIALECT, Writing
+from kb.importers.kernels import meaning_of
 from kb.importers.license import of_file
 from kb.importers.naming import slug, unsafe_path
 from kb.importers.reading import object_of
+from kb.importers.tree import SourceFile
 
-_DEFINITION = (re.compile(rb'"axes"\s*:'), re.compile(rb'"op_type"\s*:'))
-_SOLUTION = (re.compile(rb'"definition"\s*:\s*"'), re.compile(rb'"(spec|sources)"\s*:'))
+_KINDS: tuple[tuple[str, tuple[bytes, ...], bytes | None], ...] = (
+    ("summary", (rb'"solution_name"\s*:', rb'"runs"\s*:\s*\[', rb'"definition"\s*:'), None),
+    ("results", (rb'"results"\s*:\s*\{', rb'"(latency_ms|status)"\s*:'), None),
+    ("definition", (rb'"axes"\s*:', rb'"(inputs|reference)"\s*:', rb'"name"\s*:'), rb'"uuid"\s*:'),
+    ("solution", (rb'"definition"\s*:\s*"', rb'"(spec|sources)"\s*:'), None),
+    ("registry", (rb'"schema_version"\s*:', rb'"(op|name)"\s*:\s*"', rb'"(workloads|cases)"\s*:\s*\['), None),
+)
+"""Kind, fields that its first bytes must have, and one that they must not."""
+_ROWS = re.compile(rb'"workload"\s*:\s*\{')
+_BARE = re.compile(rb'"uuid"\s*:\s*".*"axes"\s*:\s*\{|"axes"\s*:\s*\{.*"uuid"\s*:', re.DOTALL)
 _TEXTS = ("reference", "init", "check")
 """Fields of a definition that hold programs."""
-_TOPIC = "flashinfer_trace"
 _HEAD = 16_384
+_LONGEST_NAME = 400
 _MOST_SOURCES = 150
 
 
-def _dump(value: object) -> bytes:
-    return (json.dumps(value, indent=2, ensure_ascii=True, allow_nan=False) + "\n").encode("ascii")
-
-
-def _text(value: Mapping[str, Any], key: str) -> str:
-    found = value.get(key)
-    if not isinstance(found, str) or not found:
-        raise SourceFormatError(f"field {key}: expected a text, found {type(found).__name__}")
-    return found
-
-
-def _check_definition(body: Mapping[str, Any]) -> None:
-    axes = body.get("axes")
-    if not isinstance(axes, dict):
-        raise SourceFormatError("field axes: expected an object")
-    for name, axis in axes.items():
-        if not isinstance(axis, dict) or axis.get("type") not in ("const", "var", "expr"):
-            raise SourceFormatError(f"field axes.{name[:60]}: expected the type const, var or expr")
-    for side in ("inputs", "outputs"):
-        tensors = body.get(side)
-        if not isinstance(tensors, dict):
-            raise SourceFormatError(f"field {side}: expected an object")
-        for name, tensor in tensors.items():
-            shape = tensor.get("shape") if isinstance(tensor, dict) else 0
-            if shape is not None and not isinstance(shape, list):
-                raise SourceFormatError(f"field {side}.{name[:60]}.shape: expected a list of axes or null")
-
-
-def _plain(text: str, most: int) -> str:
-    cleaned = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    return cleaned if len(cleaned) <= most else cleaned[: most - 1] + "…"
-
-
 def _definition(item: Item, raw: bytes) -> Draft:
-    body = object_of(raw)
-    name = _text(body, "name")
-    _check_definition(body)
-    files = {f"{field}.py": body.pop(field).encode() for field in _TEXTS if isinstance(body.get(field), str)}
-    files["definition.json"] = _dump(body)
-    said = _plain(str(body.get("description") or f"Definition {name} of a FlashInfer Trace data set"), 150)
+    body = object_of(raw, depth=DEPTH)
+    name = text_of_field(body, "name")
+    check_definition(body)
+    dialect = is_dialect(body)
+    files: dict[str, bytes] = {}
+    for field in _TEXTS:
+        if isinstance(body.get(field), str):
+            text = original(body.pop(field)) if field == "reference" else body.pop(field)
+            if text is not None:
+                files[f"{field}.py"] = text.encode()
+    files["definition.json"] = dump(body)
+    said = plain(str(body.get("description") or f"Definition {name} of a FlashInfer Trace data set"), 150)
+    operator, relatives = meaning_of(name)
+    about = [operator] if operator else list(relatives)
     facts = {
-        "title": _plain(f"Definition {name}", 80),
+        "title": plain(f"Definition {name}", 80),
         "summary": said if len(said) >= 10 else f"Definition {name}",
         "outcome": "works",
-        "tags": ["definition", "flashinfer-trace", "unverified"],
+        "tags": ["definition", "flashinfer-trace", *(["sol-execbench"] if dialect else []), "unverified"],
+        **({"applies_to": about} if about else {}),
     }
-    readme = f"# Definition {_plain(name, 200)}\n\n{said}\n\nWhat is to be computed, as published; no figure.\n"
+    readme = f"# Definition {plain(name, 200)}\n\n{said}\n\nWhat is to be computed, as published; no figure.\n"
     return _draft(item, raw, slug("definition", name), facts, readme, files)
 
 
 def _solution(item: Item, raw: bytes) -> Draft:
-    body = object_of(raw)
-    name, definition = _text(body, "name"), _text(body, "definition")
+    body = object_of(raw, depth=DEPTH)
+    name, definition = text_of_field(body, "name"), text_of_field(body, "definition")
     sources = body.get("sources")
     if not isinstance(sources, list) or not 0 < len(sources) <= _MOST_SOURCES:
         raise SourceFormatError(f"field sources: expected 1 to {_MOST_SOURCES} files")
@@ -81,22 +76,24 @@ def _solution(item: Item, raw: bytes) -> Draft:
     for number, source in enumerate(sources):
         if not isinstance(source, dict):
             raise SourceFormatError(f"field sources[{number}]: expected an object")
-        path, content = _text(source, "path"), _text(source, "content")
+        path, content = text_of_field(source, "path"), source.get("content")
         fault = unsafe_path(path)
-        if fault is not None:
-            raise SourceFormatError(f"field sources[{number}].path: {fault}")
-        suffix = next((one for one in (".py", ".cu", ".cuh", ".cpp", ".h", ".hpp") if path.endswith(one)), ".txt")
-        file = f"source_{number}{suffix}"  # a stranger's name may be none that every system can have
-        files[file] = content.encode()
-        kept.append({**{key: value for key, value in source.items() if key != "content"}, "file": file})
-    files["solution.json"] = _dump({**body, "sources": kept})
+        if fault is not None or not isinstance(content, str):
+            raise SourceFormatError(f"field sources[{number}]: {fault or 'expected a content that is text'}")
+        suffix = path.rsplit("/", 1)[-1].rpartition(".")[2].lower()
+        kind = suffix if suffix in ("py", "cu", "cuh", "cpp", "cc", "c", "h", "hpp") else "txt"
+        files[f"source_{number}.{kind}"] = content.encode()
+        kept.append(
+            {**{key: value for key, value in source.items() if key != "content"}, "file": f"source_{number}.{kind}"}
+        )
+    files["solution.json"] = dump({**body, "sources": kept})
     facts = {
-        "title": _plain(f"Solution {name}", 80),
-        "summary": _plain(f"An unverified solution of {definition}, as published", 160),
+        "title": plain(f"Solution {name}", 80),
+        "summary": plain(f"An unverified solution of {definition}, as published", 160),
         "outcome": "works",
-        "tags": ["solution", "flashinfer-trace", "unverified"],
+        "tags": ["solution", "flashinfer-trace", *(["sol-execbench"] if is_dialect(body) else []), "unverified"],
     }
-    readme = f"# Solution {_plain(name, 200)}\n\nUnverified code for {_plain(definition, 200)}, as published.\n"
+    readme = f"# Solution {plain(name, 200)}\n\nUnverified code for {plain(definition, 200)}, as published.\n"
     return _draft(item, raw, slug("solution", name), facts, readme, files)
 
 
@@ -105,64 +102,98 @@ def _draft(
 ) -> Draft:
     stated = of_file(item.tree, item.path, raw)
     where = provenance_of(item.files[0], item.tree, raw)
-    return Draft(f"technique/{_TOPIC}/{name}", facts, readme, files, where, stated)
+    return draft_of(f"technique/{TOPIC}/{name}", facts, readme, files, where, stated)
+
+
+def _kind(head: bytes) -> str | None:
+    for kind, wanted, unwanted in _KINDS:
+        if all(re.search(one, head) for one in wanted) and (unwanted is None or not re.search(unwanted, head)):
+            return kind
+    return None
+
+
+def _named_beside(folder: Folder) -> str | None:
+    """Return the name of the definition that bare workloads are of; None if nothing says it."""
+    file = next((one for one in folder.files if one.name == "definition.json"), None)
+    if file is None:
+        return folder.name if f"/{folder.path}".rpartition("/")[0].endswith(f"/{DIALECT}") else None
+    try:
+        name = object_of(folder.tree.read(file.path), depth=DEPTH).get("name")
+    except SourceFormatError:
+        return None
+    return name if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME else None
 
 
 class FlashInferTrace:
-    """Definitions and solutions of FlashInfer Trace data sets, told by their content."""
+    """FlashInfer Trace data sets, told by their content."""
 
     name = "flashinfer-trace"
-    summary = "FlashInfer Trace: definitions and solutions"
+    summary = "FlashInfer Trace: definitions, solutions, workloads, traces, blobs; SOL-ExecBench; contest results"
 
     def discover(self, folder: Folder) -> Iterable[Item]:
-        """Claim JSON files whose first bytes have the fields of a definition or a solution."""
+        """Claim JSON and JSON lines whose first bytes have the fields of one of the kinds, and safetensors."""
+        named = {file.name: file for file in folder.files}
         for file in folder.files:
-            if not file.name.endswith(".json"):
-                continue
-            head = folder.tree.head(file.path, _HEAD)
-            for kind, fields in (("definition", _DEFINITION), ("solution", _SOLUTION)):
-                if all(field.search(head) for field in fields):
+            if file.name.endswith(SIDECAR):
+                if file.name.removesuffix(SIDECAR) + ".jsonl" not in named:
+                    yield Item(folder.tree, (file,), extra={"kind": "sidecar"})
+            elif file.name.endswith(".json"):
+                kind = _kind(folder.tree.head(file.path, _HEAD))
+                if kind is not None:
                     yield Item(folder.tree, (file,), extra={"kind": kind})
-                    break
+            elif file.name.endswith(".jsonl"):
+                yield from self._rows(folder, file, named)
+            elif file.name.endswith(".safetensors"):
+                yield Item(folder.tree, (file,), extra={"kind": "blob"})
+
+    @staticmethod
+    def _rows(folder: Folder, file: SourceFile, named: Mapping[str, SourceFile]) -> Iterator[Item]:
+        head = folder.tree.head(file.path, _HEAD)
+        beside = named.get(file.name.removesuffix(".jsonl") + SIDECAR)
+        files = (file, beside) if beside is not None else (file,)
+        if _ROWS.search(head):
+            yield Item(folder.tree, files, extra={"kind": "rows"})
+        elif _BARE.search(head.split(b"\n", 1)[0]):
+            name = _named_beside(folder)
+            yield Item(folder.tree, files, extra={"kind": "rows", **({"definition": name} if name else {})})
 
     def parse(self, item: Item, context: Context) -> Iterator[Draft | Skipped]:
-        """Make one draft of a file.
+        """Make the drafts of a file: one, or for rows one for each definition, solution and device.
 
         Raises:
             SourceFormatError: It is truncated, hostile or lacks a field.
         """
-        del context
-        raw = item.tree.read(item.path)
-        yield _definition(item, raw) if item.extra["kind"] == "definition" else _solution(item, raw)
+        kind = item.extra["kind"]
+        if kind == "blob":
+            yield Skipped(item.path, "tensors: taken with the workloads that name them", refused=False)
+        elif kind == "sidecar":
+            yield Skipped(item.path, "digests of blobs whose workloads do not lie beside it", refused=False)
+        elif kind == "rows":
+            yield from rows_drafts(item, context)
+        elif kind in flashinfer_results.PARSERS:
+            yield from flashinfer_results.PARSERS[kind](item, context)
+        else:
+            raw = item.tree.read(item.path)
+            yield _definition(item, raw) if kind == "definition" else _solution(item, raw)
 
     def can_export(self, entry: Filed) -> bool:
-        """Tell whether an entry came from a definition or a solution."""
-        return "definition.json" in entry.files or "solution.json" in entry.files
+        """Tell whether an entry came from this format."""
+        return Writing.holds(entry)
 
     def export(self, entries: Iterable[Filed]) -> Iterator[Exported | Skipped]:
-        """Put program text back and write the layout that readers of the format walk."""
+        """Put program text back and write the layout that readers of the format walk.
+
+        What the loader of flashinfer-bench would refuse is written into folders that it does not look into, and noted.
+        """
+        writing = Writing()
         for entry in entries:
-            if not self.can_export(entry):
-                yield Skipped(entry.id, "neither a definition nor a solution of a FlashInfer Trace data set")
+            if not writing.holds(entry):
+                yield Skipped(entry.id, "nothing of a FlashInfer Trace data set")
                 continue
             try:
-                yield _written(entry)
-            except (KeyError, TypeError, SourceFormatError) as error:
+                yield from writing.written(entry)
+            except (KeyError, TypeError, AttributeError, UnicodeDecodeError, SourceFormatError) as error:
                 yield Skipped(entry.id, f"its JSON does not hold together: {error}")
-
-
-def _written(entry: Filed) -> Exported:
-    name = entry.id.rsplit("/", 1)[-1]
-    if "definition.json" in entry.files:
-        body = object_of(entry.files["definition.json"])
-        texts = {field: entry.files[f"{field}.py"].decode() for field in _TEXTS if f"{field}.py" in entry.files}
-        return Exported(f"definitions/{slug(body.get('op_type', 'other'))}/{name}.json", _dump({**body, **texts}))
-    body = object_of(entry.files["solution.json"])
-    sources = []
-    for source in body["sources"]:
-        rest = {key: value for key, value in source.items() if key != "file"}
-        sources.append({**rest, "content": entry.files[source["file"]].decode()})
-    return Exported(f"solutions/imported/{name}.json", _dump({**body, "sources": sources}))
 
 
 IMPORTER = FlashInferTrace()
