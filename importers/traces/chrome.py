@@ -154,17 +154,23 @@ class Reader:
         starts, durations, operations = thread.starts, thread.durations, thread.operations
         order = sorted(range(len(starts)), key=lambda each: (starts[each], -durations[each]))
         own = array("d", durations)
+        longest = array("l", [-1]) * len(starts)
         stack: list[int] = []
         for each in order:
             # Times are written with three decimals, so an inner one may seem to end a little later than its outer one.
             while stack and starts[stack[-1]] + durations[stack[-1]] <= starts[each] + 5e-4:
                 stack.pop()
             if stack:
-                own[stack[-1]] -= durations[each]
+                outer = stack[-1]
+                own[outer] -= durations[each]
+                if longest[outer] < 0 or durations[each] > durations[longest[outer]]:
+                    longest[outer] = each
             stack.append(each)
         for each, spent in enumerate(own):
-            operation = self._operations[operations[each]]
-            self.profile.add(Key("", operation), max(0.0, spent))
+            key = Key("", self._operations[operations[each]])
+            self.profile.add(key, max(0.0, spent))
+            if longest[each] >= 0:
+                self.profile.hold(key, Key("", self._operations[operations[longest[each]]]))
 
 
 def _shapes(dims: object) -> tuple[tuple[int, ...], ...]:

@@ -51,6 +51,9 @@ class Profile:
     steps: int | None = None
     """Steps that the trace marks."""
     spent: dict[Key, Spent] = field(default_factory=dict)
+    held: dict[tuple[Key, Key], int] = field(default_factory=dict)
+    """Operations and the longest one that each of them called, with how many times that was so: where both are the same
+    operator (``aten::linear``, ``aten::matmul``, ``aten::mm``) it is one call."""
 
     @property
     def total_us(self) -> float:
@@ -70,6 +73,10 @@ class Profile:
             found = self.spent[key] = Spent()
         found.time_us += time_us
         found.calls += calls
+
+    def hold(self, outer: Key, inner: Key) -> None:
+        """Note that an operation was called, and of those that it called itself the longest one."""
+        self.held[outer, inner] = self.held.get((outer, inner), 0) + 1
 
 
 def malformed(what: str) -> SourceUnavailableError:

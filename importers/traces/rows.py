@@ -74,6 +74,7 @@ def reconcile(profile: Profile, rules: Rules, *, steps: int, phase: str | None) 
     total = profile.total_us
     groups: dict[tuple[str, tuple[tuple[str, int], ...], str | None], _Group] = defaultdict(_Group)
     strange: dict[str, _Group] = defaultdict(_Group)
+    passed_on = _passed_on(profile, rules)
     for key, spent in profile.spent.items():
         named = rules.name(key)
         if named is None:
@@ -82,12 +83,22 @@ def reconcile(profile: Profile, rules: Rules, *, steps: int, phase: str | None) 
             axes = axes_of(named.operator, key.operation)
             group = groups[named.operator, tuple(axes.items()), _dtype(key)]
         group.time_us += spent.time_us
-        group.calls += spent.calls
+        group.calls += spent.calls - passed_on.get(key, 0)
         group.kernels[_shown(key)] += spent.time_us
     rows = _rows(groups, total=total, steps=steps, phase=phase)
     unnamed = _unnamed(strange, total=total, steps=steps)
     lost = math.fsum(one.time_us for one in strange.values())
     return Reconciled(tuple(rows), tuple(unnamed), 1 - lost / total, total)
+
+
+def _passed_on(profile: Profile, rules: Rules) -> dict[Key, int]:
+    """Return how many calls of an operation only led to another one of the same operator, which counts instead."""
+    found: dict[Key, int] = defaultdict(int)
+    for (outer, inner), count in profile.held.items():
+        one, other = rules.name(outer), rules.name(inner)
+        if one is not None and other is not None and one.operator == other.operator:
+            found[outer] += count
+    return found
 
 
 def _rows(
