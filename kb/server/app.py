@@ -45,8 +45,8 @@ class Server(MCPServer[Any]):
             tool.model_copy(
                 update={
                     "description": inspect.cleandoc(tool.description or ""),
-                    "input_schema": short(tool.input_schema),
-                    "output_schema": short({**(tool.output_schema or {}), "description": None}),
+                    "input_schema": short(tool.input_schema, null=False),
+                    "output_schema": short({**(tool.output_schema or {}), "description": None}, null=True),
                 }
             )
             for tool in await super().list_tools()

@@ -104,7 +104,7 @@ def add_writing(server: "Server", base: "KnowledgeBase", *, branch: str) -> None
         language: str | None = None,
         parents: list[str] | None = None,
         tags: list[str] | None = None,
-        license: str = "Apache-2.0",  # noqa: A002 - the word of entry.toml
+        license: str | None = None,  # noqa: A002 - the word of entry.toml
         device: Device = "cpu",
         latency_us: Positive = None,
         measured_on: str | None = None,
@@ -116,9 +116,10 @@ def add_writing(server: "Server", base: "KnowledgeBase", *, branch: str) -> None
 
         claim: what it does, why it helps, when not to use it. A negative result: outcome (regression, no_effect,
         incorrect, infeasible, inconclusive), condition (when it holds), effect (what happened, in figures), with or
-        without source. arch: sm_90 and so on, for all but plain torch. parents: ids that it was made from. A time of
-        your own: latency_us, measured_on (device name), workload, baseline (with version), baseline_us. It becomes
-        one commit on a branch for a maintainer; the same content twice is filed once.
+        without source. license: the SPDX id, needed unless the source has an SPDX-License-Identifier line; what was
+        adapted keeps its own. arch: sm_90 and so on, for all but plain torch. parents: ids that it was made from. A
+        time of your own: latency_us, measured_on (device name), workload, baseline (with version), baseline_us. It
+        becomes one commit on a branch for a maintainer; the same content twice is filed once.
         """
         who = server.who(context)
         for scope in ("write", "judge") if source is not None else ("write",):

@@ -10,6 +10,7 @@ from typing import Any
 
 from kb.errors import EntryFormatError
 from kb.models.vocabulary import ENTRY_ID, OUTCOMES
+from kb.service.stated_license import license_of
 from kb.store import files, layout, toml
 from kb.store.content import MAX_FILE_BYTES, Content
 from kb.store.files import StoredEntry
@@ -68,7 +69,8 @@ class Submission:
     parents: tuple[str, ...] = ()
     """Ids of the entries that it was made from."""
     tags: tuple[str, ...] = ()
-    license: str = "Apache-2.0"
+    license: str | None = None
+    """SPDX id under which it may be passed on; None reads it from the source. One of the two has to say it."""
     device: str = "cpu"
     """Where it is judged: ``cpu`` or ``cuda:N``."""
     figure: Figure | None = None
@@ -140,6 +142,7 @@ def check(made: Submission) -> None:
     bad = next((one for one in made.parents if not ENTRY_ID.fullmatch(one)), None)
     if bad is not None:
         raise EntryFormatError(f"parents: {bad[:80]!r} is no id", hint="KIND/TOPIC/SLUG, as search shows it")
+    license_of(made.license, made.source)
 
 
 def compose(made: Submission, *, dtypes: tuple[str, ...], said: Mapping[str, Any] | None, author: str) -> StoredEntry:
@@ -186,7 +189,7 @@ def _facts(made: Submission, dtypes: tuple[str, ...], author: str) -> dict[str, 
         "entry_point": f"{_file(made)}:{_function(made)}" if made.source is not None else None,
         "dtypes": list(dtypes),
         "tags": list(made.tags),
-        "license": made.license,
+        "license": license_of(made.license, made.source),
         "requires": {"arch": _arch(made, language)},
         "source": {"origin": f"submitted by {_line(author)[:60]}", "sha256": made.content},
     }

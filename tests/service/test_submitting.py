@@ -8,6 +8,7 @@ import pytest
 
 from kb.config import Root
 from kb.errors import ConfigError, EntryFormatError, EntryNotFoundError, HistoryError
+from kb.service.stated_license import license_of
 from kb.service.submission import Submission
 from kb.service.submitting import submit
 
@@ -18,6 +19,7 @@ NEGATIVE = Submission(
     outcome="regression",
     condition="sm_90, 32 rows, bfloat16",
     effect="1.3 times slower than two kernels",
+    license="CC0-1.0",
 )
 
 
@@ -74,3 +76,45 @@ def test_without_git_there_is_nowhere_to_file(root: Root, write_entry: Callable[
     write_entry(root.entries)
     with pytest.raises(HistoryError):
         submit(root, NEGATIVE, author="a")
+
+
+HEADED = "# SPDX-License-Identifier: MIT\ndef run(x):\n    return x\n"
+BOTH = "# SPDX-License-Identifier: MIT\n# SPDX-License-Identifier: BSD-3-Clause\n"
+
+
+@pytest.mark.parametrize(
+    ("stated", "source", "made"),
+    [
+        ("Apache-2.0", None, "Apache-2.0"),
+        (None, HEADED, "MIT"),
+        ("MIT", HEADED, "MIT"),
+        (" MIT  AND Apache-2.0 ", HEADED, "MIT AND Apache-2.0"),
+        ("MIT AND BSD-3-Clause", BOTH, "MIT AND BSD-3-Clause"),
+    ],
+)
+def test_the_license_is_the_one_that_was_stated(stated: str | None, source: str | None, made: str) -> None:
+    assert license_of(stated, source) == made
+
+
+@pytest.mark.parametrize(
+    ("stated", "source", "expected"),
+    [
+        (None, None, "license is missing"),
+        ("  ", "def run(x):\n    return x\n", "license is missing"),
+        ("NOASSERTION", None, "is none"),
+        ("Apache-2.0", HEADED, "the source says MIT"),
+        ("MIT OR Apache-2.0", HEADED, "the source says MIT"),
+        (None, BOTH, "names 2 licenses"),
+    ],
+)
+def test_no_license_is_made_up(base: Root, stated: str | None, source: str | None, expected: str) -> None:
+    made = Submission(**{**vars(NEGATIVE), "license": stated, "source": source, "arch": ("sm_90",)})
+    with pytest.raises(EntryFormatError, match=expected) as caught:
+        submit(base, made, author="a")
+    assert caught.value.hint
+    assert not git(base, "branch", "--list", "submissions")
+
+
+def test_what_is_filed_has_the_stated_license(base: Root) -> None:
+    done = submit(base, NEGATIVE, author="a")
+    assert 'license = "CC0-1.0"' in git(base, "show", f"submissions:entries/{done.id}/entry.toml")

@@ -78,7 +78,7 @@ class SubmissionOrder(shapes.Shape):
     language: Literal[LANGUAGES] | None = None  # type: ignore[valid-type]
     parents: list[Annotated[str, Field(max_length=300)]] = Field([], max_length=20)
     tags: list[Word] = Field([], max_length=20)
-    license: Word = "Apache-2.0"
+    license: Word | None = Field(None, description="SPDX id; null reads it from the source. One has to say it.")
     device: str = Field("cpu", pattern=_DEVICE)
     figure: FigureMade | None = None
 
