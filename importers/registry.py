@@ -15,7 +15,9 @@ logger = logging.getLogger(__name__)
 GROUP = "kb.importers"
 """Entry-point group of other packages: each names an object that is an :class:`kb.importers.base.Importer`."""
 
-MODULES: tuple[str, ...] = ("keyed", "autotune", "caches", "tables", "flashinfer_trace", "descriptions")
+MODULES: tuple[str, ...] = (
+    "keyed", "autotune", "caches", "tables", "flashinfer_trace", "descriptions", "code.importer",
+)  # fmt: skip
 """Modules with an object ``IMPORTER``, or a tuple ``IMPORTERS``; earlier ones are asked first, so what is recognised
 surely comes before what is recognised by its looks."""
 

@@ -1,1 +1,1 @@
-"""Kernels in program text: found by syntax, taken out with what they need, and mapped to operators where that is sure."""
+"""Kernels in program text: found by syntax, taken out with what they need, mapped to operators where that is sure."""
