@@ -4,14 +4,46 @@ Each is against one way to get past a judge: a probe of the first values that de
 only some inputs need, a shortcut for the structure of the usual draw, or an error that a bound has to admit.
 """
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
 
 from kb.validators.operators.spec import DTYPES
+from kb.validators.operators.spec import generator as seeded
+
+_WIDE = 1 << 24
+"""Elements from which noise is drawn by several threads: one takes seconds for the weights of many experts."""
 
 
 def integers(shape: tuple[int, ...], generator: torch.Generator, most: int = 2) -> torch.Tensor:
     """Draw whole numbers -most … most, float32: sums of some thousand products are exact in float32 in any order."""
     return torch.randint(-most, most + 1, shape, generator=generator).to(torch.float32)
+
+
+def weights(
+    shape: tuple[int, int, int], scale: torch.Tensor | float, dtype: str, generator: torch.Generator
+) -> torch.Tensor:
+    """Draw the weights of many experts; equal states of the generator give equal weights on every machine.
+
+    Args:
+        shape: [experts, rows, columns].
+        scale: What the noise is multiplied by; [experts, 1, 1], or one number.
+        dtype: Of the result.
+        generator: Source of randomness.
+    """
+    if shape[0] * shape[1] * shape[2] < _WIDE:
+        return (torch.randn(shape, generator=generator) * scale).to(DTYPES[dtype])
+    made = torch.empty(shape, dtype=DTYPES[dtype])
+    factors = scale if isinstance(scale, torch.Tensor) else torch.full((shape[0], 1, 1), scale)
+    seeds = torch.randint(0, 1 << 62, (shape[0],), generator=generator).tolist()
+
+    def draw(expert: int) -> None:
+        made[expert] = torch.randn(shape[1:], generator=seeded(seeds[expert])) * factors[expert]
+
+    with ThreadPoolExecutor(max(1, min(8, os.cpu_count() or 1))) as pool:
+        list(pool.map(draw, range(shape[0])))
+    return made
 
 
 def signs(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:

@@ -10,7 +10,7 @@ from typing import cast
 
 import torch
 
-from kb.validators.operators.draws import mixed
+from kb.validators.operators.draws import mixed, weights
 from kb.validators.operators.grouped_gemm import rows
 from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload
 
@@ -89,11 +89,11 @@ def _route(tokens: int, experts: int, top_k: int, generator: torch.Generator) ->
 def _arguments(axes: Axes, dtype: str, generator: torch.Generator, ids: torch.Tensor) -> Arguments:
     experts, hidden, inner = axes["num_experts"], axes["hidden_size"], axes["intermediate_size"]
     gain = torch.exp2(torch.randint(-1, 2, (experts, 1, 1), generator=generator).to(torch.float32))
-    gate_up = torch.randn(experts, 2 * inner, hidden, generator=generator) * hidden**-0.5
-    down = torch.randn(experts, hidden, inner, generator=generator) * (gain * inner**-0.5)
+    gate_up = weights((experts, 2 * inner, hidden), hidden**-0.5, dtype, generator)
+    down = weights((experts, hidden, inner), gain * inner**-0.5, dtype, generator)
     logits = torch.randn(axes["num_tokens"], axes["top_k"], generator=generator)
     x = rows(axes["num_tokens"], hidden, dtype, generator)
-    return x, gate_up.to(DTYPES[dtype]), down.to(DTYPES[dtype]), ids, logits.softmax(-1)
+    return x, gate_up, down, ids, logits.softmax(-1)
 
 
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:

@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 
-from kb.validators.operators.draws import signs
+from kb.validators.operators.draws import signs, weights
 from kb.validators.operators.spec import DTYPES, Arguments, Axes, Buffer, Cost, ErrorModel, Operator, Workload, itemsize
 
 Weight = Callable[[int], torch.Tensor]
@@ -91,8 +91,7 @@ def _arguments(axes: Axes, dtype: str, generator: torch.Generator, offsets: torc
     experts, n, k = axes["num_experts"], axes["n"], axes["k"]
     x = rows(axes["num_tokens_expanded"], k, dtype, generator)
     gain = torch.exp2(torch.randint(-2, 3, (experts, 1, 1), generator=generator).to(torch.float32))
-    weight = torch.randn(experts, n, k, generator=generator) * (gain * k**-0.5)
-    return x, weight.to(DTYPES[dtype]), offsets
+    return x, weights((experts, n, k), gain * k**-0.5, dtype, generator), offsets
 
 
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:

@@ -18,6 +18,9 @@ from kb.validators.runtime.shaping import Effort
 
 Say = Callable[[str], None]
 
+_NATIVE = ("cuda", "hip", "cpp", "cute")
+"""Languages whose candidates build a library of their own."""
+
 
 class Machine:
     """Where an attempt is made; its peaks are measured once, when they are first needed."""
@@ -133,10 +136,12 @@ def attempt_steps(
     Raises:
         JudgeError: The judge cannot work here.
     """
+    _require_packages(str(order["language"]))
     began = evidence.now_utc()
     low, high = order["calls"]
     workloads = None if order["workloads"] is None else [Workload(**one) for one in order["workloads"]]
-    options = Options(device=machine.device, calls=(low, high), workloads=workloads)
+    native = order["language"] in _NATIVE
+    options = Options(device=machine.device, calls=(low, high), workloads=workloads, native=native)
     found = judge(order["operator"], source, options=options, progress=say)
 
     def evident(what: Report) -> dict[str, Any]:
@@ -164,6 +169,16 @@ def attempt_steps(
         }
     )
     return Attempt(made, timed.samples)
+
+
+def _require_packages(language: str) -> None:
+    """See that what a language is written with is here: that it is not says nothing of a candidate.
+
+    Raises:
+        JudgeError: It is not.
+    """
+    if language == "triton" and importlib.util.find_spec("triton") is None:
+        raise JudgeError("it needs triton, which is not here", "pip install triton")
 
 
 def _timing(order: Mapping[str, Any], source: bytes, machine: Machine, say: Say | None) -> sessions.Steps:

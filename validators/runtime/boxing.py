@@ -19,21 +19,20 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from kb.validators.runtime import sealing, turns
-from kb.validators.runtime.inner import Inner, InnerEndedError, OutOfTimeError
+from kb.validators.runtime import sealing, telling, turns
+from kb.validators.runtime.inner import BoxError, OutOfTimeError
+from kb.validators.runtime.lane import Lane
 from kb.validators.runtime.workplace import Workplace
 
 DONE, USAGE, NOT_ACCEPTED, STOPPED = 0, 2, 20, 21
 """Exit codes: all accepted; nothing could be done; something was not accepted; stopped before the end, resume it."""
 
 JOB, KEY = "job.json", "key"
-_READY_LIMIT_S = 300
+_ENTRY_LIMIT_S = {"cpu": 3600.0, "cuda": 300.0}
+"""After so long without coming to an end an entry is given up, so that it does not hold up the others."""
+
 _MOST_JOBS = 6
 _PR_SET_DUMPABLE = 4
-
-
-class BoxError(Exception):
-    """Nothing can be done here; the message says what and what next."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -52,16 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         _keep_private(archive)
         return _Run(archive, job, key, asked).run()
     except (BoxError, sealing.SealError) as error:
-        _tell(f"error: {error}")
+        telling.tell(f"error: {error}")
         return USAGE
     except OSError as error:
-        _tell(f"error: {error}")
+        telling.tell(f"error: {error}")
         return USAGE
-
-
-def _tell(text: str) -> None:
-    sys.stderr.write("".join(c if c.isprintable() or c == "\n" else "?" for c in text) + "\n")
-    sys.stderr.flush()
 
 
 def _opened(archive: Path) -> tuple[dict[str, Any], bytes]:
@@ -83,9 +77,11 @@ def _arguments(argv: Sequence[str] | None, job: Mapping[str, Any]) -> argparse.N
     parser.add_argument("--device", default="cpu" if job["device_kind"] == "cpu" else "cuda:0", help="cpu or cuda:N")
     parser.add_argument("--only", nargs="+", metavar="ID", help="these entries alone")
     parser.add_argument("--limit-s", type=float, metavar="N", help="stop after so many seconds")
+    parser.add_argument("--entry-limit-s", type=float, metavar="N", help="give an entry up after so many seconds")
     parser.add_argument("--jobs", type=int, metavar="N", help="entries at once; times are always taken one at a time")
     parser.add_argument("--resume", action="store_true", help="go on with the evidence that is there")
     parser.add_argument("--list", action="store_true", help="show the entries and do nothing")
+    parser.add_argument("--quiet", action="store_true", help="say nothing of single steps")
     asked = parser.parse_args(argv)
     known = {one["id"] for one in job["entries"]}
     for name in asked.only or ():
@@ -97,6 +93,8 @@ def _arguments(argv: Sequence[str] | None, job: Mapping[str, Any]) -> argparse.N
         asked.jobs = 1 if kind == "cpu" else max(1, min(_MOST_JOBS, (os.cpu_count() or 1) // 3))
     if asked.jobs < 1:
         raise BoxError("--jobs: expected 1 or more")
+    if asked.entry_limit_s is None:
+        asked.entry_limit_s = _ENTRY_LIMIT_S["cpu" if kind == "cpu" else "cuda"]
     if kind != job["device_kind"]:
         raise BoxError(f"this bundle was made for {job['device_kind']}, not for {kind}: kb bundle --device-kind {kind}")
     return asked
@@ -109,123 +107,8 @@ def _keep_private(archive: Path) -> None:
             archive.chmod(0o600)
         except OSError as error:
             raise BoxError(f"others may read {archive}, and it holds a key: chmod 600 {archive}") from error
-        _tell(f"note: {archive.name} is now readable by its owner alone, because it holds a key")
+        telling.tell(f"note: {archive.name} is now readable by its owner alone, because it holds a key")
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-
-
-class _Lane:
-    """One inner process, and the entries that it takes one after another."""
-
-    def __init__(self, run: "_Run") -> None:
-        self.run = run
-        self.inner: Inner | None = None
-        self.held: dict[str, Any] | None = None
-        self._turn: str | None = None
-
-    def work(self) -> None:
-        """Take entries until none is left.
-
-        Raises:
-            BoxError: Nothing can be done here.
-            OutOfTimeError: Time is used up, or the run was ended.
-        """
-        while (order := self.run.next()) is not None:
-            label = f"[{order['number']}/{self.run.count}] {order['id']}@{order['version']}"
-            self.held = None
-            try:
-                self._take(turns.TOGETHER)
-                self._start()
-                reason = self._fitting(order)
-                if reason is None:
-                    reason = self._one(order, label)
-            except OutOfTimeError:
-                _tell(f"{label}: stopped{'; its values are kept' if self.held else ''}")
-                self.run.keep_held(self.held)
-                raise
-            except InnerEndedError as error:
-                self.run.keep_held(self.held)
-                self.end()
-                if self.run.over:
-                    raise OutOfTimeError from error
-                reason = str(error)
-            finally:
-                self._give()
-            self.run.done(order, label, reason)
-
-    def _take(self, need: str) -> None:
-        self._give()
-        self.run.turns.take(need, deadline=self.run.deadline)
-        self._turn = need
-
-    def _give(self) -> None:
-        if self._turn is not None:
-            self.run.turns.give(self._turn)
-        self._turn = None
-
-    def end(self) -> None:
-        """End the inner process."""
-        inner, self.inner = self.inner, None
-        if inner is not None:
-            inner.end()
-
-    def kill(self) -> None:
-        """Kill the inner process from another thread; this lane's own sees that it is gone, and clears up."""
-        inner = self.inner
-        if inner is not None:
-            inner.process.kill()
-
-    def _start(self) -> None:
-        """Start the inner process unless it runs, and see that it can work here."""
-        if self.inner is not None:
-            return
-        self.inner = Inner(self.run.home, self.run.asked.device)
-        if self.run.over:
-            raise OutOfTimeError
-        ends = [time.monotonic() + _READY_LIMIT_S, *([] if self.run.deadline is None else [self.run.deadline])]
-        try:
-            said = self.inner.answer(min(ends))
-        except InnerEndedError as error:
-            raise BoxError(f"{error}; an isolated Python sees neither PYTHONPATH nor the user's packages") from error
-        if "unable" in said:
-            hint = "numpy and torch have to be installed where python -I finds them, in a venv, say"
-            raise BoxError(f"the judge cannot work here: {said['unable']}; {hint}")
-        for folder in said["candidates_read"]:
-            if self.run.archive.is_relative_to(folder):
-                raise BoxError(f"candidates may read {folder}: move {self.run.archive.name} and its key somewhere else")
-        self.run.meet(said)
-
-    def _fitting(self, order: Mapping[str, Any]) -> str | None:
-        """Say why an entry is not for this device, or None."""
-        arch = str(self.run.facts["arch"])
-        if arch not in order["runs_on"]:
-            return f"whether it runs on {arch} was not known when the bundle was made"
-        reason = order["runs_on"][arch]
-        return None if reason is None else str(reason)
-
-    def _one(self, order: Mapping[str, Any], label: str) -> str | None:
-        """Have one entry judged; returns why it could not be."""
-        if self.inner is None:
-            raise InnerEndedError("it was not started")
-        began = time.monotonic()
-        _tell(f"{label}: starting")
-        self.inner.send({name: value for name, value in order.items() if name not in ("runs_on", "number")})
-        while True:
-            said = self.inner.answer(self.run.deadline)
-            if "step" in said:
-                _tell(f"{label}: {time.monotonic() - began:.0f} s: {said['step']}")
-            elif "held" in said:
-                self.held = said["held"]
-            elif "needs" in said:
-                self.run.learn(said["peaks"])
-                self._take(str(said["needs"]))
-                self.inner.send({"peaks": self.run.peaks})
-            elif "skipped" in said:
-                return str(said["skipped"])
-            else:
-                self.run.learn(said["peaks"])
-                self.run.file(order, said, time.monotonic() - began)
-                self.held = None
-                return None
 
 
 class _Run:
@@ -255,7 +138,8 @@ class _Run:
         self._take_up()
         again = set(self.document["untimed"])
         done = {one["entry"]["id"] for one in self.document["evidence"]} - again
-        todo = [one for one in wanted if one["id"] not in done]
+        failed = {one["id"] for one in self.document["skipped"]}
+        todo = sorted((one for one in wanted if one["id"] not in done), key=lambda one: one["id"] in failed)
         self._waiting = deque({**one, "number": number} for number, one in enumerate(todo, start=1))
         self.count = len(todo)
         self.document["skipped"] = []
@@ -294,7 +178,7 @@ class _Run:
         Raises:
             BoxError: Nothing can be done here.
         """
-        lanes = [_Lane(self) for _ in range(jobs)]
+        lanes = [Lane(self) for _ in range(jobs)]
         with ThreadPoolExecutor(jobs) as pool:
             ended = [pool.submit(lane.work) for lane in lanes]
             try:
@@ -334,8 +218,8 @@ class _Run:
         """Take note of what an inner process says of this machine."""
         with self._lock:
             if not self.facts:
-                _tell(f"{said['ready']['name']} ({said['ready']['arch']}), {said['toolchain']}")
-                _tell("the key stays in this process; candidates can read neither it nor the bundle")
+                telling.tell(f"{said['ready']['name']} ({said['ready']['arch']}), {said['toolchain']}")
+                telling.tell("the key stays in this process; candidates can read neither it nor the bundle")
             self.facts = said["ready"]
 
     def learn(self, measured: dict[str, Any] | None) -> None:
@@ -351,22 +235,20 @@ class _Run:
                 self.document["untimed"].append(held["entry"]["id"])
                 sealing.write(self.output, self.document, self.key)
 
-    def file(self, order: Mapping[str, Any], said: Mapping[str, Any], seconds: float) -> None:
+    def file(self, said: Mapping[str, Any], seconds: float) -> None:
         """Put what came of an entry into the document."""
-        decision = said["evidence"]["decision"]
-        reasons = f" ({', '.join(decision['reasons'])})" if decision["reasons"] else ""
         with self._lock:
             self._put(said["evidence"])
             if said["samples"] is not None:
                 self.document["samples"][said["evidence"]["samples_sha256"]] = said["samples"]
-            sys.stdout.write(f"{order['id']}@{order['version']}: {decision['verdict']}{reasons}, {seconds:.0f} s\n")
+            sys.stdout.write(telling.printable(f"{telling.line(said['evidence'], seconds)}\n"))
             sys.stdout.flush()
 
     def done(self, order: Mapping[str, Any], label: str, reason: str | None) -> None:
         """Write the document after an entry, and why it was not judged if it was not."""
         with self._lock:
             if reason is not None:
-                _tell(f"{label}: skipped: {reason}")
+                telling.tell(f"{label}: skipped: {reason}")
                 self.document["skipped"].append({"id": order["id"], "reason": reason[:600]})
             sealing.write(self.output, self.document, self.key)
 
@@ -380,11 +262,13 @@ class _Run:
     def _summary(self, complete: bool) -> int:
         verdicts = [one["decision"]["verdict"] for one in self.document["evidence"]]
         accepted = verdicts.count("accepted")
-        _tell(f"{accepted} of {len(verdicts)} accepted, {len(self.document['skipped'])} skipped")
+        sys.stdout.write(telling.printable(telling.table(self.document["evidence"], self.document["skipped"])))
+        sys.stdout.flush()
+        telling.tell(f"{accepted} of {len(verdicts)} accepted, {len(self.document['skipped'])} skipped")
         if self.output.exists():
-            _tell(f"next: kb accept {self.output.name}")
+            telling.tell(f"next: kb accept {self.output.name}")
         if not complete:
-            _tell(f"not all is done: python {self.archive.name} --resume -o {self.asked.output}")
+            telling.tell(f"not all is done: python {self.archive.name} --resume -o {self.asked.output}")
             return STOPPED
         return DONE if accepted == len(verdicts) else NOT_ACCEPTED
 

@@ -9,6 +9,10 @@ REVIEW = frozenset(
 )
 """Findings that make an otherwise accepted candidate ``needs_review``."""
 
+BUILDING = frozenset({"process", "files", "ctypes"})
+"""Findings that building and loading a library of one's own leaves. Where it is known that a candidate does so, on a
+GPU, they ask for no review: only compilers start there, in the build step alone, and only its own folder is written."""
+
 _MODULES = {
     "subprocess": "process", "multiprocessing": "process", "pty": "process", "socket": "socket", "http": "socket",
     "urllib": "socket", "requests": "socket", "ctypes": "ctypes", "cffi": "ctypes", "mmap": "ctypes",

@@ -20,6 +20,8 @@ class _Haunting:
         self.raised: dict[str, int] = {}
         self.inside: list[str] = []
         self.launched_below: dict[str, set[str]] = {}
+        self.launched: dict[str, dict[str, Any]] = {}
+        """Kernel to the parameters that it was last launched with: after an autotuner, those that it chose."""
         self.ghost: str | None = None
 
 
@@ -62,11 +64,12 @@ def trace(module: ModuleType | None) -> dict[str, Any]:
 
 
 def reached(_module: ModuleType | None) -> dict[str, Any]:
-    """Say what was called since ``trace``: calls, how often it raised, and which kernels were launched below it."""
+    """Say what was called since ``trace``: calls, how often it raised, and which kernels it launched, and how."""
     return {
         "calls": dict(_STATE.calls),
         "raised": dict(_STATE.raised),
         "below": {name: sorted(found) for name, found in _STATE.launched_below.items()},
+        "launched": dict(_STATE.launched),
     }
 
 
@@ -100,6 +103,8 @@ def _watch_launch(launch: Callable[..., Any]) -> Callable[..., Any]:
         _STATE.calls[key] = _STATE.calls.get(key, 0) + 1
         for name in _STATE.inside:
             _STATE.launched_below.setdefault(name, set()).add(key)
+        _STATE.launched[key] = {name: value for name, value in kwargs.items() if type(value) in (int, bool, str)}
+        _STATE.launched[key].pop("warmup", None)  # Triton's own
         if _STATE.ghost == key:
             return None
         try:

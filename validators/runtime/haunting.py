@@ -17,6 +17,9 @@ from kb.validators.runtime.workplace import Workplace
 _LIMIT = 24
 """Most ghosts of one replay."""
 
+_MOST_LAUNCHES = 64
+"""Most kernels and workloads whose launch parameters are kept."""
+
 _WORKERS = 3
 """Most workers of one replay: a ghost may hang or crash the one it lives in, which shows that it was needed."""
 
@@ -41,7 +44,8 @@ def replay(
     Returns:
         ``reached``: name to calls; ``idle_kernels``: kernels whose absence changed nothing; ``hiding``: functions and
         kernels that fail while the result comes out right; ``tested``: names that were ghosts; ``stopped``: why the
-        replay came to no end, if it did not; on a GPU also ``kernels`` and ``determinism``, of ``tracing``.
+        replay came to no end, if it did not; ``launched``: parameters with which each kernel was launched for each
+        workload, by the candidate's own account; on a GPU also ``kernels`` and ``determinism``, of ``tracing``.
     """
     found = _Found()
     arena = Arena(512 << 20)
@@ -77,6 +81,7 @@ class _Found:
     tested: list[str] = field(default_factory=list)
     idle: list[str] = field(default_factory=list)
     hiding: list[str] = field(default_factory=list)
+    launched: list[dict[str, Any]] = field(default_factory=list)
     used: set[int] = field(default_factory=set)
     ghost: str | None = None
     observed: dict[str, Any] = field(default_factory=dict)
@@ -87,6 +92,7 @@ class _Found:
             "tested": sorted(set(self.tested)),
             "idle_kernels": sorted(set(self.idle)),
             "hiding": sorted(set(self.hiding)),
+            "launched": self.launched,
         }
 
 
@@ -115,10 +121,12 @@ class _Replay:
         seen: dict[str, int] = {}
         for case in [one for one in self.plan.cases if one.turn == 0 and self._telling(one)]:
             self._right(case)
-            calls = replies.counts(self.ask(op="reached"), "calls")
+            reached = self.ask(op="reached")
+            calls = replies.counts(reached, "calls")
             for name, count in calls.items():
                 if count > seen.get(name, 0):
                     where.setdefault(name, set()).add(case.workload)
+            self._note_launches(case, replies.parameters(reached, "launched"), calls, seen)
             seen = calls
         facts = self.ask(op="reached")
         raised, below = replies.counts(facts, "raised"), replies.groups(facts, "below")
@@ -131,6 +139,17 @@ class _Replay:
                 continue
             if name in where and (name.startswith("kernel:") or below.get(name)):
                 self._test(name, where[name])
+
+    def _note_launches(
+        self, case: Case, launched: dict[str, dict[str, Any]], calls: dict[str, int], seen: dict[str, int]
+    ) -> None:
+        """Write down with which parameters kernels were launched for a workload; a second worker has nothing to add."""
+        workload = self.plan.workloads[case.workload]
+        for name, given in launched.items():
+            row = {"kernel": name.removeprefix("kernel:"), "axes": dict(workload.axes), "dtype": workload.dtype}
+            known = [{key: one[key] for key in row} for one in self.found.launched]
+            if calls.get(name, 0) > seen.get(name, 0) and row not in known and len(known) < _MOST_LAUNCHES:
+                self.found.launched.append({**row, "parameters": given})
 
     def _test(self, name: str, workloads: set[int]) -> None:
         """Make one name a ghost, and write down whether the result is right without it."""

@@ -14,6 +14,10 @@ from typing import Any
 from kb.validators.runtime import sealing
 
 
+class BoxError(Exception):
+    """Nothing can be done here; the message says what and what next."""
+
+
 class InnerEndedError(Exception):
     """The inner process is gone."""
 

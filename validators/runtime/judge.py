@@ -66,6 +66,8 @@ class Options:
     """None: the operator's awkward workloads, and on a GPU those of its targets too."""
     dtypes: Sequence[str] | None = None
     """None: all that the operator has; else only workloads of these."""
+    native: bool = False
+    """Whether the candidate is known to build a library of its own with a compiler, as CUDA C++ does."""
     transport: str | None = None
     """What joins the ranks of a communication scheme; None: the judge's switch on a CPU, NCCL on GPUs."""
 
@@ -343,7 +345,8 @@ class _Judgement:
 
     def _decide_on_source(self) -> None:
         self.found = findings.scan(self.source[:SOURCE_BYTES])
-        codes = sorted({str(one["code"]) for one in self.found} & findings.REVIEW)
+        asking = findings.REVIEW - (findings.BUILDING if self.options.native and self.gpu else frozenset())
+        codes = sorted({str(one["code"]) for one in self.found} & asking)
         if codes and not self.verdict.reasons:
             self.verdict.doubt("static_finding", ", ".join(codes))
 

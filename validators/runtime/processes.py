@@ -54,6 +54,18 @@ def cpu_seconds(pids: list[int]) -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
+def starved_seconds(pids: list[int]) -> float:
+    """Return how long the threads of some processes wanted a core and got none, of the thread that waited longest."""
+    longest = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - names alone
+                with contextlib.suppress(OSError, IndexError, ValueError):
+                    text = Path(f"/proc/{pid}/task/{task}/schedstat").read_text(encoding="ascii")
+                    longest = max(longest, int(text.split()[1]))
+    return longest / 1e9
+
+
 def runnable_threads(pids: list[int]) -> int:
     """Return how many threads of some processes run, or would if a core were free."""
     count = 0

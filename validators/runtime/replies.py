@@ -91,6 +91,26 @@ def groups(reply: dict[str, Any], key: str) -> dict[str, list[str]]:
     return {str(name): names(raw, name) for name in raw}
 
 
+def parameters(reply: dict[str, Any], key: str) -> dict[str, dict[str, Any]]:
+    """Return a table of tables of plain values, made safe to show: at most 32 of a name, texts of 40 characters."""
+    raw = reply.get(key, {})
+    if not isinstance(raw, dict) or len(raw) > _MOST or not all(isinstance(one, dict) for one in raw.values()):
+        raise ForgedReplyError(f"{key} is no table of parameters")
+    return {report.escaped(name, 80): _plain(one) for name, one in raw.items()}
+
+
+def _plain(raw: dict[str, Any]) -> dict[str, Any]:
+    kept: dict[str, Any] = {}
+    for name, value in list(raw.items())[:32]:
+        if isinstance(value, str):
+            kept[report.escaped(name, 40)] = report.escaped(value, 40)
+        elif isinstance(value, bool) or (isinstance(value, int) and abs(value) < 1 << 62):
+            kept[report.escaped(name, 40)] = value
+        else:
+            raise ForgedReplyError(f"the parameter {report.escaped(name, 40)} is no plain value")
+    return kept
+
+
 def kernel_rows(reply: dict[str, Any]) -> list[list[Any]]:
     """Return rows of name, launches and microseconds; none from a call that failed."""
     if failure(reply) is not None:

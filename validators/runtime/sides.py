@@ -31,7 +31,7 @@ from kb.validators.runtime.verdicts import MILD, require
 from kb.validators.runtime.worker import Worker
 from kb.validators.runtime.workplace import Workplace
 
-ARENA_BYTES = {"cpu": 1 << 30, "cuda": 2 << 30}
+ARENA_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
 """Shared memory of one side; only touched pages cost anything."""
 
 _MARKS_BYTES = 4096

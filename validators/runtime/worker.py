@@ -25,6 +25,8 @@ from kb.validators.runtime.workplace import Workplace
 
 _POLL_S = 0.05
 _CALM_S = 2.0
+_PATIENCE = 10
+"""Times its limit that a worker may take at the most if it wanted a core and got none."""
 
 
 class Worker:
@@ -62,6 +64,8 @@ class Worker:
         self._watcher: Watcher | None = None
         self._done = threading.Event()
         self._calm_until = 0.0
+        self._forgiven = 0.0
+        """Seconds without a core that have prolonged a limit already."""
         if spawn is None:
             # A driver must not be opened before a fork, and compilers want variables of their own from the start.
             start = fork if device == accelerator.CPU else boot
@@ -187,6 +191,7 @@ class Worker:
             WorkerEndedError: As ``ask``.
         """
         try:
+            self._wait(limit_s)
             reply = wire.receive(self.channel, limit_s=limit_s)
             if reply.get("ticket") != ticket:
                 raise wire.WireError("malformed", "a reply to no question")
@@ -198,6 +203,20 @@ class Worker:
             raise WorkerEndedError("forged_protocol", str(error)) from error
         finally:
             self.take_blocked()
+
+    def _wait(self, limit_s: float) -> None:
+        """Wait until there is something to read; on a busy machine longer, by as long as no core was to be had.
+
+        Raises:
+            WireError: The limit has passed.
+        """
+        left, most = limit_s, _PATIENCE * limit_s
+        while not select.select([self.channel], [], [], left)[0]:
+            starved = processes.starved_seconds(self.pids())
+            left, self._forgiven = min(starved - self._forgiven, most), starved
+            most -= left
+            if left <= 0:
+                raise wire.WireError("timed_out", f"no answer within {limit_s:g} s")
 
     def calm(self, seconds: float) -> None:
         """Leave off watching memory and disk for a moment in which something is timed; 0 goes on at once."""

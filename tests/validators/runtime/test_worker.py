@@ -2,8 +2,11 @@
 
 import gc
 import json
+import os
 import platform
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -247,5 +250,37 @@ def test_a_closed_channel_is_no_error_of_the_judge(place: Workplace, arena: Aren
             worker.ask({"op": "load"}, limit_s=3)
         with pytest.raises(WorkerEndedError):
             worker.ask({"op": "load"}, limit_s=3)
+    finally:
+        worker.end()
+
+
+def test_a_worker_that_gets_no_core_is_not_too_slow(place: Workplace, arena: Arena) -> None:
+    source = (
+        b"import time\ndef run():\n    while time.process_time() < until: pass\nuntil = time.process_time() + 1.5\n"
+    )
+    worker = start(source, place, arena)
+    core = min(os.sched_getaffinity(0))
+    burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
+    try:
+        worker.ask({"op": "load"}, limit_s=20)
+        for pid in [*worker.pids(), *(one.pid for one in burners)]:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                os.sched_setaffinity(int(task.name), {core})
+        reply = worker.ask({"op": "call", "arguments": [], "offset": 0}, limit_s=2)
+        assert reply["outputs"][0]["plain"] is False
+    finally:
+        for one in burners:
+            one.kill()
+            one.wait()
+        worker.end()
+
+
+def test_a_worker_that_sleeps_is_too_slow(place: Workplace, arena: Arena) -> None:
+    worker = start(b"import time\ndef run():\n    time.sleep(60)\n", place, arena)
+    try:
+        worker.ask({"op": "load"}, limit_s=20)
+        with pytest.raises(WorkerEndedError) as caught:
+            worker.ask({"op": "call", "arguments": [], "offset": 0}, limit_s=1)
+        assert caught.value.reason == "timed_out"
     finally:
         worker.end()

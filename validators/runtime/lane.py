@@ -1,0 +1,191 @@
+"""One lane of a bundle's run: an inner process, and the entries that it takes one after another. Standard library."""
+
+import argparse
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from kb.validators.runtime import turns
+from kb.validators.runtime.inner import BoxError, Inner, InnerEndedError, OutOfTimeError
+from kb.validators.runtime.telling import tell
+
+_READY_LIMIT_S = 300
+
+
+class Run(Protocol):
+    """What a lane needs of the run that it is part of."""
+
+    archive: Path
+    asked: argparse.Namespace
+    count: int
+    deadline: float | None
+    facts: dict[str, Any]
+    home: Path
+    over: bool
+    peaks: dict[str, Any] | None
+    turns: turns.Turns
+
+    def next(self) -> dict[str, Any] | None:
+        """Return the next order, None if there is none."""
+
+    def meet(self, said: Mapping[str, Any]) -> None:
+        """Take note of what an inner process says of this machine."""
+
+    def learn(self, measured: dict[str, Any] | None) -> None:
+        """Take note of measured peaks."""
+
+    def keep_held(self, held: dict[str, Any] | None) -> None:
+        """Keep evidence of values alone."""
+
+    def file(self, said: Mapping[str, Any], seconds: float) -> None:
+        """Put what came of an entry into the document."""
+
+    def done(self, order: Mapping[str, Any], label: str, reason: str | None) -> None:
+        """Write the document after an entry."""
+
+
+class Lane:
+    """One inner process, and the entries that it takes one after another."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.inner: Inner | None = None
+        self.held: dict[str, Any] | None = None
+        self._turn: str | None = None
+        self._ends = 0.0
+
+    def work(self) -> None:
+        """Take entries until none is left.
+
+        Raises:
+            BoxError: Nothing can be done here.
+            OutOfTimeError: Time is used up, or the run was ended.
+        """
+        while (order := self.run.next()) is not None:
+            label = f"[{order['number']}/{self.run.count}] {order['id']}@{order['version']}"
+            self.held = None
+            try:
+                self._take(turns.TOGETHER)
+                self._ends = time.monotonic() + self.run.asked.entry_limit_s
+                self._start()
+                reason = self._fitting(order)
+                if reason is None:
+                    reason = self._one(order, label)
+            except OutOfTimeError:
+                tell(f"{label}: stopped{'; its values are kept' if self.held else ''}")
+                self.run.keep_held(self.held)
+                raise
+            except (InnerEndedError, ValueError, KeyError, TypeError) as error:
+                # Gone, stuck, or not making sense: it costs this entry, and the next one gets a new process.
+                self.run.keep_held(self.held)
+                self.end()
+                if self.run.over:
+                    raise OutOfTimeError from error
+                reason = str(error) if isinstance(error, InnerEndedError) else f"the judge's process: {error!r}"
+            finally:
+                self._give()
+            self.run.done(order, label, reason)
+
+    def _take(self, need: str) -> None:
+        self._give()
+        self.run.turns.take(need, deadline=self.run.deadline)
+        self._turn = need
+
+    def _give(self) -> None:
+        if self._turn is not None:
+            self.run.turns.give(self._turn)
+        self._turn = None
+
+    def end(self) -> None:
+        """End the inner process."""
+        inner, self.inner = self.inner, None
+        if inner is not None:
+            inner.end()
+
+    def kill(self) -> None:
+        """Kill the inner process from another thread; this lane's own sees that it is gone, and clears up."""
+        inner = self.inner
+        if inner is not None:
+            inner.process.kill()
+
+    def _start(self) -> None:
+        """Start the inner process unless it runs, and see that it can work here."""
+        if self.inner is not None:
+            return
+        self.inner = Inner(self.run.home, self.run.asked.device)
+        if self.run.over:
+            raise OutOfTimeError
+        ends = [time.monotonic() + _READY_LIMIT_S, *([] if self.run.deadline is None else [self.run.deadline])]
+        try:
+            said = self.inner.answer(min(ends))
+        except InnerEndedError as error:
+            if self.run.facts:
+                raise
+            raise BoxError(f"{error}; an isolated Python sees neither PYTHONPATH nor the user's packages") from error
+        if "unable" in said:
+            if self.run.facts:  # it could before, or beside this one
+                raise InnerEndedError(f"the judge cannot work here any more: {said['unable']}")
+            hint = "numpy and torch have to be installed where python -I finds them, in a venv, say"
+            raise BoxError(f"the judge cannot work here: {said['unable']}; {hint}")
+        for folder in said["candidates_read"]:
+            if self.run.archive.is_relative_to(folder):
+                raise BoxError(f"candidates may read {folder}: move {self.run.archive.name} and its key somewhere else")
+        self.run.meet(said)
+
+    def _fitting(self, order: Mapping[str, Any]) -> str | None:
+        """Say why an entry is not for this device, or None."""
+        arch = str(self.run.facts["arch"])
+        if arch not in order["runs_on"]:
+            return f"whether it runs on {arch} was not known when the bundle was made"
+        reason = order["runs_on"][arch]
+        return None if reason is None else str(reason)
+
+    def _one(self, order: Mapping[str, Any], label: str) -> str | None:
+        """Have one entry judged; returns why it could not be."""
+        if self.inner is None:
+            raise InnerEndedError("it was not started")
+        began = time.monotonic()
+        self._step(f"{label}: starting")
+        self.inner.send({name: value for name, value in order.items() if name not in ("runs_on", "number")})
+        while True:
+            said = self._hear()
+            if "step" in said:
+                self._step(f"{label}: {time.monotonic() - began:.0f} s: {said['step']}")
+            elif "held" in said:
+                self.held = said["held"]
+            elif "needs" in said:
+                self.run.learn(said["peaks"])
+                asked = time.monotonic()
+                self._take(str(said["needs"]))
+                self._ends += time.monotonic() - asked  # others' turns are not its own time
+                self.inner.send({"peaks": self.run.peaks})
+            elif "skipped" in said:
+                return str(said["skipped"])
+            else:
+                self.run.learn(said["peaks"])
+                self.run.file(said, time.monotonic() - began)
+                self.held = None
+                return None
+
+    def _step(self, text: str) -> None:
+        if not self.run.asked.quiet:
+            tell(text)
+
+    def _hear(self) -> dict[str, Any]:
+        """Wait for the next line of the inner process, as long as its entry may take.
+
+        Raises:
+            InnerEndedError: It is gone, or said nothing for too long.
+            OutOfTimeError: The run is out of time.
+        """
+        if self.inner is None:
+            raise InnerEndedError("it was not started")
+        deadline = self.run.deadline
+        try:
+            return self.inner.answer(self._ends if deadline is None else min(deadline, self._ends))
+        except OutOfTimeError:
+            if deadline is not None and time.monotonic() >= deadline:
+                raise
+            limit = self.run.asked.entry_limit_s
+            raise InnerEndedError(f"given up after {limit:.0f} s; --entry-limit-s gives it more") from None
