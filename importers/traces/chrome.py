@@ -6,7 +6,7 @@ from typing import Any
 
 from kb.importers.traces.events import entries
 from kb.importers.traces.opening import Limited
-from kb.importers.traces.profile import Key, Operation, Profile, checked_name, checked_time, malformed
+from kb.importers.traces.profile import Key, Operation, Profile, checked_name, checked_time, device_of, malformed
 
 _DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 _HOST_CATEGORIES = frozenset({"cpu_op", "Operator"})
@@ -67,9 +67,7 @@ class Reader:
     def beside(self, name: str, value: object) -> None:
         """Take what stands beside the events: the device."""
         if name == "deviceProperties" and isinstance(value, list):
-            names = {one.get("name") for one in value if isinstance(one, dict)} - {None}
-            if len(names) == 1:
-                self.profile.device = str(next(iter(names)))
+            self.profile.device = device_of(one.get("name") for one in value if isinstance(one, dict))
 
     def _where(self) -> str:
         return f"event {self._events - 1}"

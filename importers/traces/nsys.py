@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kb.importers.traces.opening import Limited
-from kb.importers.traces.profile import Key, Profile, checked_name, checked_time, malformed
+from kb.importers.traces.profile import Key, Profile, checked_name, checked_time, device_of, malformed
 
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 _OTHERS = {"CUPTI_ACTIVITY_KIND_MEMCPY": "[CUDA memcpy]", "CUPTI_ACTIVITY_KIND_MEMSET": "[CUDA memset]"}
@@ -82,8 +82,7 @@ def _other(database: sqlite3.Connection, profile: Profile, table: str, name: str
 def _device(database: sqlite3.Connection) -> str | None:
     if "name" not in _columns(database, "TARGET_INFO_GPU"):
         return None
-    names = {row[0] for row in database.execute("SELECT name FROM TARGET_INFO_GPU LIMIT 64")}
-    return str(next(iter(names))) if len(names) == 1 else None
+    return device_of(row[0] for row in database.execute("SELECT name FROM TARGET_INFO_GPU LIMIT 64"))
 
 
 def read_csv(stream: Limited) -> Profile:
@@ -110,7 +109,7 @@ def read_csv(stream: Limited) -> Profile:
             count = 1 if calls is None else int(checked_time(_number(row[calls], number), f"row {number}, calls"))
             profile.add(Key(checked_name(row[where].strip()), None), time_us, count)
             if profile.device is None and "Device" in columns:
-                profile.device = row[columns["Device"]].rsplit(" (", 1)[0].strip() or None
+                profile.device = device_of([row[columns["Device"]].rsplit(" (", 1)[0].strip()])
     except csv.Error as error:
         raise malformed(f"CSV: {error}") from error
     if profile.total_us <= 0:

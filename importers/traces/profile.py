@@ -1,6 +1,7 @@
 """What is kept of a trace: times and calls by kernel, launching operation and shapes."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ LONGEST_NAME = 4_096
 MOST_NAMES = 200_000
 """Different kernels and operations of one trace."""
 _LONGEST_US = 1e13
+_LONGEST_DEVICE = 100
 
 
 class Operation(NamedTuple):
@@ -108,3 +110,9 @@ def checked_time(value: object, what: str) -> float:
     if not 0 <= value <= _LONGEST_US:
         raise malformed(f"{what}: expected 0 to {_LONGEST_US:g} microseconds, found {value:g}")
     return float(value)
+
+
+def device_of(names: Iterable[object]) -> str | None:
+    """Return the device that a trace was taken on; None if it names none, several, or what cannot be a name."""
+    found = {one for one in names if isinstance(one, str) and one.isprintable() and len(one) <= _LONGEST_DEVICE} - {""}
+    return found.pop() if len(found) == 1 else None

@@ -3,12 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from kb import hardware
 from kb.errors import ConfigError, DeviceUnavailableError, UnknownOperatorError
 from kb.importers.traces.reading import read_trace
 from kb.importers.traces.rows import Reconciled, reconcile
 from kb.importers.traces.rules import Rules, known_operators, load
 from kb.models.documents import Target
+from kb.models.vocabulary import PHASES
 from kb.service.targets import Drafted, draft
 from kb.validators.operators import names as operators
 
@@ -82,10 +85,12 @@ def from_trace(path: Path, asked: Asked, *, entry_id: str | None = None) -> Trac
     Raises:
         SourceUnavailableError: The trace cannot be read, or nothing in it took time.
         DeviceUnavailableError: The device is not known, or neither the trace nor the caller says it.
-        ConfigError: A number of steps is below 1.
+        ConfigError: A number is out of range, or a word is not known.
     """
     if asked.steps is not None and asked.steps < 1:
         raise ConfigError(f"expected at least one step, found {asked.steps}", hint="--steps")
+    if asked.phase is not None and asked.phase not in PHASES:
+        raise ConfigError(f"phase {asked.phase[:60]!r}: expected one of {', '.join(PHASES)}", hint="--phase")
     rules = rules_for(asked.rules)
     profile = read_trace(path)
     device = _device(profile.device, asked.device)
@@ -93,7 +98,12 @@ def from_trace(path: Path, asked: Asked, *, entry_id: str | None = None) -> Trac
     found = reconcile(profile, rules, steps=steps, phase=asked.phase)
     precision = asked.precision or _precision(found)
     facts = _facts(found, asked, device, precision, steps=steps, source=profile.source, stem=path.name)
-    target = Target.model_validate(facts)
+    try:
+        target = Target.model_validate(facts)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(one) for one in first["loc"])
+        raise ConfigError(f"{where}: {first['msg']}", hint="kb target from-trace --help") from error
     source = {"origin": "measured", "note": f"{profile.source}; {100 * found.named_share:.1f} % of the time named."}
     drafted = draft(target, precision=_word(precision, asked.phase), source=source, entry_id=entry_id)
     return Traced(drafted, found.named_share, found.total_us, profile.source)

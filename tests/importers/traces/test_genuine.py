@@ -31,6 +31,8 @@ def checked(path: Path, found: Traced) -> None:
     """Hold a target against what its model consists of."""
     rows = found.drafted.target.operators
     assert found.named_share >= traces.NAMED, found.drafted.target.unnamed
+    host = sum(row.share or 0 for row in rows if row.operator == "host")
+    assert (1 - found.named_share) / (1 - host) <= 1 - traces.NAMED, "of what computes"
     whole = sum(row.share or 0 for row in rows) + sum(one.share for one in found.drafted.target.unnamed)
     assert whole == pytest.approx(1, abs=2e-3)
     assert {row.share_from for row in rows} == {"measured"}
