@@ -22,7 +22,9 @@ def validate(
 
     done = []
     where = find_root(root)
-    for one in judged(where, ids or [], device=device, timing=timing, progress=lambda entry: say(f"judging {entry}")):
+    for one in judged(
+        where, ids or [], device=device, timing=timing, progress=lambda entry: say(f"judging {entry}"), waiting=say
+    ):
         done.append(one)
         if not json:
             outcome = one.verdict or "not judged"

@@ -7,20 +7,17 @@ kill came between filing and noting, and what was being judged is judged anew.
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from kb.config import Root, cache_folder, config_folder, derived_folder
+from kb.config import Root, config_folder, derived_folder
 from kb.errors import ConfigError, EntryFormatError
 from kb.service import validating
 from kb.service.choosing import Item, Left, Plan, Request, choose
+from kb.service.device_locking import device_lock
 from kb.store import layout, records, runs
-from kb.store.locks import LockBusyError, locked
 from kb.validators import keys
-
-_WAIT_S = 0.5
 
 
 @dataclass(frozen=True)
@@ -116,7 +113,7 @@ class Revalidation:
         if not versions:
             return
         try:
-            for made in validating.validate(
+            for made in validating.judged(
                 self.root,
                 list(versions),
                 device=self.plan.device,
@@ -190,30 +187,6 @@ def grouped(left: Sequence[Left]) -> tuple[Group, ...]:
         by_reason.setdefault(one.why, []).append(one.id)
     rows = sorted(by_reason.items(), key=lambda row: (-len(row[1]), row[0]))
     return tuple(Group(why, tuple(sorted(ids))) for why, ids in rows)
-
-
-@contextmanager
-def device_lock(device: str) -> Iterator[None]:
-    """Hold the right to judge on a device of this machine; two judges at a time would spoil each other's times.
-
-    Args:
-        device: ``cpu`` or ``cuda:N``.
-
-    Raises:
-        LockBusyError: Somebody else judges there.
-    """
-    folder = cache_folder() / "locks"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"cannot make {folder}: {error.strerror}", hint="set KB_CACHE_DIR") from error
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(locked(folder / f"judge-{device.replace(':', '-')}.lock", wait_s=_WAIT_S))
-        except LockBusyError as error:
-            hint = "wait for it to end, or end it; then run this again"
-            raise LockBusyError(f"another run judges on {device}", hint=hint) from error
-        yield
 
 
 def begin(root: Root, request: Request, *, anew: bool = False) -> Revalidation:

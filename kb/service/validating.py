@@ -10,11 +10,14 @@ from kb.config import Root, config_folder
 from kb.errors import ConfigError, DeviceUnavailableError, EntryNotFoundError, ValidatorError
 from kb.models.record import canonical, record_id
 from kb.service import ceilings, orders
+from kb.service.device_locking import device_lock
 from kb.store import files, layout, records
 from kb.validators import keys
 
 if TYPE_CHECKING:
     from kb.validators.runtime.attempt import Attempt, Machine
+
+_WAIT_S = 24 * 3600.0
 
 _NO_TORCH = "pip install 'kernel-kb[gpu]'"
 
@@ -40,8 +43,9 @@ def validate(
     device: str = "cpu",
     timing: bool | None = None,
     progress: Callable[[str], None] | None = None,
+    waiting: Callable[[str], None] | None = None,
 ) -> Iterator[Validated]:
-    """Judge entries one after another; each record is filed before the next begins.
+    """Judge entries one after another, alone on the device; each record is filed before the next begins.
 
     Args:
         root: The knowledge base, not the packaged starter.
@@ -49,6 +53,7 @@ def validate(
         device: ``cpu`` or ``cuda:N``.
         timing: Take times too; None for on a GPU only.
         progress: Called with the id that is being judged.
+        waiting: Told who is waited for, where somebody else judges on the device.
 
     Yields:
         One result an entry; an entry that cannot be judged here says why and stops nothing.
@@ -57,9 +62,24 @@ def validate(
         ConfigError: The knowledge base cannot be written.
         DeviceUnavailableError: The judge cannot use this device.
         EntryNotFoundError: An id is not in the knowledge base.
+        LockBusyError: Somebody else judged on the device all day.
     """
-    if root.packaged:
-        raise ConfigError("the packaged starter entries are never written to", hint="kb init DIR; kb --root DIR …")
+    _writable(root)
+    chosen_ids(root, ids)
+    with device_lock(device, wait_s=_WAIT_S, waiting=waiting):
+        yield from judged(root, ids, device=device, timing=timing, progress=progress)
+
+
+def judged(
+    root: Root,
+    ids: Sequence[str],
+    *,
+    device: str = "cpu",
+    timing: bool | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Iterator[Validated]:
+    """Judge entries as ``validate`` does; the caller holds ``device_lock``."""
+    _writable(root)
     chosen = chosen_ids(root, ids)
     machine = machine_of(device)
     key = keys.own_key(config_folder())
@@ -68,6 +88,11 @@ def validate(
         if progress is not None:
             progress(entry_id)
         yield _validate_one(root, entry_id, key, machine, timed=timed)
+
+
+def _writable(root: Root) -> None:
+    if root.packaged:
+        raise ConfigError("the packaged starter entries are never written to", hint="kb init DIR; kb --root DIR …")
 
 
 def chosen_ids(root: Root, ids: Sequence[str]) -> list[str]:

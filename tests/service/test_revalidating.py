@@ -164,7 +164,7 @@ def test_a_request_of_its_own_is_a_run_of_its_own(root: Root, write_silu: WriteS
 def test_one_judge_at_a_time_is_at_work_on_a_device(root: Root, write_silu: WriteSilu) -> None:
     write_silu(root)
     run = begin(root, Request())
-    with revalidating.device_lock("cpu"), pytest.raises(LockBusyError, match="another run judges on cpu"):
+    with revalidating.device_lock("cpu"), pytest.raises(LockBusyError, match=f"judges on cpu: process {os.getpid()} "):
         next(run.go())
     with revalidating.device_lock("cuda:0"), revalidating.device_lock("cpu"):
         pass

@@ -18,7 +18,7 @@ from kb.validators.runtime.shaping import Effort
 
 Say = Callable[[str], None]
 
-_NATIVE = ("cuda", "hip", "cpp", "cute")
+_NATIVE = ("cuda", "hip", "cpp", "cutlass")
 """Languages whose candidates build a library of their own."""
 
 
