@@ -63,13 +63,22 @@ def kernels_of(body: str, *, hip: bool = False) -> Iterator[Kernel]:
         raise SourceFormatError(f"expected lines of at most {_MOST_LINE:,} characters")
     if _nesting(body) > _MOST_NESTED:
         raise SourceFormatError(f"expected at most {_MOST_NESTED} brackets inside one another")
-    raw = body.encode("utf-8", "surrogatepass")
-    tree = _parser().parse(raw)
+    tree = _parser().parse(_ATTRIBUTES.sub(_blank, body).encode("utf-8", "surrogatepass"))
     made = _File(body.splitlines(keepends=True) if "\f" not in body else re.split(r"(?<=\n)", body))
     for node in _outer(tree.root_node):
         _sort(made, node)
     for name, function, whole in made.kernels:
         yield _kernel(made, name, function, whole, hip=hip)
+
+
+_ATTRIBUTES = re.compile(
+    r"__(?:cluster_dims|launch_bounds|maxnreg|block_size|block_dims)__\s*\((?:[^()]|\([^()]*\))*\)|__grid_constant__"
+)
+"""What stands before a kernel's name or a parameter and would be taken for it."""
+
+
+def _blank(found: "re.Match[str]") -> str:
+    return re.sub(r"[^\n]", " ", found.group(0))
 
 
 def _nesting(body: str) -> int:

@@ -26,6 +26,8 @@ class Rule:
     """When a kernel computes an operator."""
 
     operator: str
+    on: str | None
+    """``triton`` or ``cuda``; None for both."""
     name: re.Pattern[str]
     """In the names of the kernel, its launchers and its file."""
     never: re.Pattern[str] | None
@@ -69,6 +71,7 @@ def _rule(row: dict[str, Any]) -> Rule:
     low, high = row.get("pointers", (1, 64))
     return Rule(
         operator=row["operator"],
+        on=row.get("on"),
         name=re.compile(row["name"], re.IGNORECASE),
         never=re.compile(row["never"], re.IGNORECASE) if "never" in row else None,
         body=tuple(frozenset(group.split("|")) for group in row["body"]),
@@ -92,14 +95,14 @@ def meaning_of(kernel: Kernel, path: str) -> Meaning:
         An operator only where its signature and its body fit one rule, and no other rule nearly as well.
     """
     if _BACKWARD.search(_words(kernel.name)) or any(_GRADIENT.match(each.name) for each in kernel.parameters):
-        best = _best(kernel, path, named=True)
+        best = _best(kernel, path)
         return Meaning(None, None, best[0], best[1].operator if best[1] else None, "a backward pass")
     if _MUST_NOT_NAME.search(_words(kernel.name)):
         return Meaning(None, None, 0.0, None, "its name says that it is no kernel to use")
     scored = sorted(((score(rule, kernel, path), rule) for rule in rules()), key=lambda pair: -pair[0])
     (sure, rule), *rest = scored
     if sure < SURE:
-        sure, nearest = _best(kernel, path, named=True)
+        sure, nearest = _best(kernel, path)
         reason = f"no rule is met by signature and body ({sure:.2f})" if nearest else "nothing like it is known"
         return Meaning(None, None, sure, nearest.operator if nearest else None, reason)
     other = next(((value, each) for value, each in rest if each.operator != rule.operator), (0.0, rule))
@@ -116,12 +119,16 @@ def meaning_of(kernel: Kernel, path: str) -> Meaning:
 
 def score(rule: Rule, kernel: Kernel, path: str) -> float:
     """Return the confidence that a kernel computes a rule's operator, 0 where signature or body do not allow it."""
-    if not (_body_fits(rule, kernel) and _signature_fits(rule, kernel)):
+    if rule.on not in (None, _family(kernel)) or not (_body_fits(rule, kernel) and _signature_fits(rule, kernel)):
         return 0.0
     if rule.never is not None and rule.never.search(f"{_words(path)}/{_words(kernel.name)}"):
         return 0.0
     own, around = _named(rule, kernel, path)
     return 0.95 if own else max(rule.alone, 0.85 if around else 0.0)
+
+
+def _family(kernel: Kernel) -> str:
+    return "cuda" if kernel.language in ("cuda", "hip") else "triton"
 
 
 def _named(rule: Rule, kernel: Kernel, path: str) -> tuple[bool, bool]:
@@ -144,13 +151,13 @@ def _signature_fits(rule: Rule, kernel: Kernel) -> bool:
     )
 
 
-def _best(kernel: Kernel, path: str, *, named: bool) -> tuple[float, Rule | None]:
-    """Return the rule that is nearest to a kernel which meets none, with a confidence below what maps."""
+def _best(kernel: Kernel, path: str) -> tuple[float, Rule | None]:
+    """Return the nearest rule, of those whose name fits, to a kernel which meets none, with a low confidence."""
     found: list[tuple[float, int, Rule]] = []
     for number, rule in enumerate(rules()):
         own, around = _named(rule, kernel, path)
         share = sum(bool(group & kernel.features) for group in rule.body) / max(len(rule.body), 1)
-        if share == 0 or (named and not (own or around) and share < 1):
+        if rule.on not in (None, _family(kernel)) or share == 0 or not (own or around):
             continue
         part = 0.35 * share + 0.2 * _signature_fits(rule, kernel) + 0.2 * own + 0.1 * around
         found.append((part - 0.15 * bool(rule.without & kernel.features), -number, rule))

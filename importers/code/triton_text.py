@@ -67,7 +67,8 @@ def _parsed(body: str) -> _Module:
     _check_size(tree)
     made = _Module(body.splitlines(keepends=True), tree)
     for statement in tree.body:
-        _bind(made, statement)
+        if not _is_script(statement):
+            _bind(made, statement)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any(_is_jit(each) for each in node.decorator_list):
             made.kernels.setdefault(node.name, node)
@@ -92,10 +93,23 @@ def _check_size(tree: ast.Module) -> None:
         level = [inner for node in level for inner in ast.iter_child_nodes(node)]
 
 
+def _is_script(statement: ast.stmt) -> bool:
+    """Tell ``if __name__ == "__main__":``, whose variables are nobody's constants."""
+    return isinstance(statement, ast.If) and any(
+        isinstance(each, ast.Name) and each.id == "__name__" for each in ast.walk(statement.test)
+    )
+
+
 def _bind(module: _Module, statement: ast.stmt) -> None:
     """Note which names a statement at the top of the file defines, also inside ``if`` and ``try``."""
     names: set[str] = set()
     inside = isinstance(statement, Function | ast.ClassDef)
+    loops = {
+        id(name)
+        for each in ast.walk(statement)
+        if isinstance(each, ast.comprehension)
+        for name in ast.walk(each.target)
+    }
     for node in ast.walk(statement):
         if isinstance(node, Function | ast.ClassDef):
             if node is statement or not inside:
@@ -106,7 +120,7 @@ def _bind(module: _Module, statement: ast.stmt) -> None:
                 names.add(name)
                 origin = f"{'.' * node.level}{node.module or ''}" if isinstance(node, ast.ImportFrom) else each.name
                 module.imported.setdefault(name, origin)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not inside:
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and not inside and id(node) not in loops:
             names.add(node.id)
     for name in names:
         module.bound.setdefault(name, []).append(statement)
@@ -151,7 +165,15 @@ def _is_kernel(module: _Module, name: str, node: ast.FunctionDef) -> bool:
 
 
 def _names_in(node: ast.AST) -> set[str]:
-    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    """Return the names that a statement reads and that are not its own: no parameter, nothing that it assigns."""
+    read: set[str] = set()
+    own: set[str] = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.arg):
+            own.add(each.arg)
+        elif isinstance(each, ast.Name):
+            (read if isinstance(each.ctx, ast.Load) else own).add(each.id)
+    return read - own if isinstance(node, Function) else read
 
 
 def _reached(module: _Module, node: ast.AST) -> list[str]:
