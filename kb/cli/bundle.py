@@ -15,6 +15,7 @@ def bundle(
         "job.pyz"
     ),
     device_kind: Annotated[str, typer.Option(help="What it is for: cuda or cpu.")] = "cuda",
+    kind: Annotated[str | None, typer.Option(help="Only entries of this kind: kernel, allocation or comm.")] = None,
     workloads: Annotated[
         str | None, typer.Option(help="awkward, target or both, with a comma; else what is usual on the device.")
     ] = None,
@@ -41,7 +42,7 @@ def bundle(
     if quick and not timing:
         raise typer.BadParameter("--quick says how times are taken: give --timing too")
     found = made(
-        find_root(root), ids or [], output, device_kind=device_kind, uses=uses, timing=timing, quick=quick,
+        find_root(root), ids or [], output, device_kind=device_kind, kind=kind, uses=uses, timing=timing, quick=quick,
         regimes=pairs, days=days,
     )  # fmt: skip
     if json:

@@ -10,7 +10,7 @@ from typing import Any
 from kb import hardware
 from kb.config import Root
 from kb.errors import ConfigError, ValidatorError
-from kb.service import ceilings, jobs, orders
+from kb.service import bundle_order, ceilings, jobs, orders
 from kb.service.validating import chosen_ids
 from kb.store import files, layout
 from kb.store.files import StoredEntry
@@ -47,6 +47,7 @@ def bundle(
     output: Path,
     *,
     device_kind: str = "cuda",
+    kind: str | None = None,
     uses: Sequence[str] | None = None,
     timing: bool = False,
     quick: bool = False,
@@ -57,9 +58,11 @@ def bundle(
 
     Args:
         root: The knowledge base.
-        ids: Entry ids; none means all entries with code.
+        ids: Entry ids, in the order in which they are judged; none means all entries with code, those that matter most
+            to the targets first.
         output: Where to write it; never over a file that is there.
         device_kind: ``cuda`` or ``cpu``.
+        kind: Only entries of this kind: ``kernel``, ``allocation`` or ``comm``.
         uses: ``awkward``, ``target`` or both; None for what is usual on the device.
         timing: Take times too.
         quick: Times of one workload an entry, cold, eager and by graph replay, without a second run that confirms.
@@ -79,7 +82,9 @@ def bundle(
     _usable(uses)
     asked = QUICK_REGIMES if quick and regimes is None else regimes
     pairs = None if asked is None else [_regime(one) for one in asked]
-    named = chosen_ids(root, ids)
+    named = [one for one in chosen_ids(root, ids) if kind is None or one.startswith(f"{kind}/")]
+    if not named:
+        raise ConfigError(f"no entry of kind {kind} to bundle", hint="--kind kernel, allocation or comm")
     wanted = tuple(uses or orders.uses_on(device_kind))
     rows: list[dict[str, Any]] = []
     candidates: dict[str, bytes] = {}
@@ -93,6 +98,7 @@ def bundle(
         row["file"] = f"candidates/{len(rows)}/candidate.py"
         candidates[row["file"]] = orders.source_of(stored)
         rows.append(row)
+    rows = rows if ids else bundle_order.in_order(rows, bundle_order.shares(root))
     if not rows:
         raise ValidatorError(f"nothing to bundle: {left[0].id}: {left[0].why}", hint="kb list; --device-kind")
     made = _write(output, rows, candidates, device_kind=device_kind, timing=timing, days=days)

@@ -24,8 +24,8 @@ USES = ("awkward", "target")
 QUICK: dict[str, Any] = {"pairs": 6, "extensions": 1, "confirm": False, "most_bytes": 64 << 20}
 """The effort of a quick timing, as fields of ``shaping.Effort``."""
 
-_QUICK_MS = 3.0
-"""Workloads that take longer than this at best are left out of a quick timing where there are shorter ones."""
+_QUICK_MS, _QUICK_BYTES = 3.0, 300_000_000
+"""Workloads that take longer than this at best, or move more, are left out of a quick timing where there are others."""
 
 _INTERPRETED = ("triton",)
 """Languages that a CPU only interprets: values, never speed."""
@@ -110,7 +110,10 @@ def _largest(operator: str, found: "list[Workload]") -> "Workload":
         # Rates of the order of today's devices: 3 TB/s and 500 TFLOP/s.
         return max(cost.essential_bytes / 3e9, cost.flops / 5e11)
 
-    short = [one for one in found if milliseconds(one) <= _QUICK_MS]
+    def is_short(one: "Workload") -> bool:
+        return milliseconds(one) <= _QUICK_MS and spec.cost(one.axes, one.dtype).essential_bytes <= _QUICK_BYTES
+
+    short = [one for one in found if is_short(one)]
     return max(short, key=milliseconds) if short else min(found, key=milliseconds)
 
 
