@@ -3,23 +3,18 @@
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse
-from fastapi.staticfiles import StaticFiles
 
 from kb import __version__
 from kb.retrieval import filters
-from kb.server.http import agents, answers, entries, measuring, problems, searching, shapes, surveying, writing
+from kb.server.http import agents, answers, entries, measuring, pages, problems, searching, shapes, surveying, writing
 from kb.server.http.access import Caller
 from kb.server.http.state import State
 from kb.store import index
-
-PAGE = Path(__file__).resolve().parent.parent / "page"
-"""Where the web page lies, if this installation has it."""
 
 _DESCRIPTION = (
     "Verified GPU kernels, memory-allocation strategies, communication schemes, tuned parameters and negative "
@@ -66,8 +61,7 @@ def make_app(state: State) -> FastAPI:
         app.include_router(routes)
     endpoint = agents.mount(app, state)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
-    if PAGE.is_dir():
-        app.mount("/", StaticFiles(directory=PAGE, html=True))
+    pages.mount(app)
     return app
 
 

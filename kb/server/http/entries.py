@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as InPath
 
 from kb.errors import EntryFormatError, EntryNotFoundError, HistoryError
-from kb.server.http import answers, shapes
+from kb.server.http import answers, rendering, shapes
 from kb.server.http.parameters import Kind, Slug, Topic, VersionNumber
 from kb.server.http.state import State
 from kb.service import history, lineage
@@ -53,6 +53,19 @@ def _versioned(routes: APIRouter, state: State) -> None:
         """Return one entry with its readme and code; an older version comes from git."""
         name = _id(kind, topic, slug)
         return await state.slow(lambda: _answer(request, lambda: _entry(state, name, version)))
+
+    @routes.get(f"{_ROOT}/rendered", response_model=shapes.Rendered, responses=_FAULTS)
+    async def rendered(request: Request, kind: Kind, topic: Topic, slug: Slug, version: Number = None) -> Response:
+        """Return the readme as a tree and the code as coloured lines; text all of it, never HTML."""
+        name = _id(kind, topic, slug)
+
+        def work() -> Response:
+            made = state.remembered.get(
+                ("rendered", name, version), state.resident.state(), lambda: _rendered(state, name, version)
+            )
+            return answers.by_content(request, made)
+
+        return await state.slow(work)
 
     @routes.get(f"{_ROOT}/versions", response_model=shapes.Versions, responses=_FAULTS)
     async def versions(request: Request, kind: Kind, topic: Topic, slug: Slug) -> Response:
@@ -122,6 +135,14 @@ def _entry(state: State, name: str, version: int | None) -> dict[str, Any]:
     shown = {key: plain(value) for key, value in found.items() if key != "contents"}
     here = f"/v1/entries/{name}"
     return {**shown, "contents": files, "links": {part: f"{here}/{part}" for part in _PARTS[:-1]}}
+
+
+def _rendered(state: State, name: str, version: int | None) -> bytes:
+    found = _entry(state, name, version)
+    contents = found["contents"] or {}
+    code = {file: rendering.coloured(text, file.rpartition(".")[2]) for file, text in contents.items()}
+    shown = {"id": found["id"], "version": found["version"], "readme": rendering.tree(found["readme"]), "files": code}
+    return answers.encoded(shown)
 
 
 def _browse(connection: Any, name: str) -> dict[str, Any]:  # noqa: ANN401 - a connection

@@ -1,13 +1,14 @@
 """What requests ask for, in their paths and queries."""
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Literal, Self
 from urllib.parse import urlencode
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from kb.models.vocabulary import KINDS
+from kb.models.vocabulary import EVIDENCE, KINDS, LANGUAGES
+from kb.server.http.narrowing import Narrowing
 from kb.service.searching import Filters
 
 MOST = 200
@@ -39,10 +40,25 @@ class Scoped(BaseModel):
         None, max_length=80, description="works, regression, no_effect, incorrect, infeasible or inconclusive."
     )
     withdrawn: bool = Field(False, description="Show withdrawn entries as well.")
+    language: Literal[LANGUAGES] | None = Field(None, description="What its code is written in.")  # type: ignore[valid-type]
+    evidence: Literal[EVIDENCE] | None = Field(  # type: ignore[valid-type]
+        None, description="At least this level of evidence, on the asked device if one is named."
+    )
+    runs: bool = Field(False, description="Only entries whose code runs on the asked device or architecture.")
+
+    @model_validator(mode="after")
+    def _runs_somewhere(self) -> Self:
+        if self.runs and self.device is None and self.arch is None:
+            raise ValueError("runs asks for what runs on a device: name device or arch too")
+        return self
 
     def filters(self) -> Filters:
         """Return them as the use cases take them."""
         return Filters(self.kind, self.operator, self.dtype, self.arch, self.device, self.outcome, self.withdrawn)
+
+    def narrowing(self) -> Narrowing:
+        """Return what is left out of what was found."""
+        return Narrowing(self.language, self.evidence, self.runs)
 
 
 class SearchQuery(Scoped):
@@ -65,6 +81,7 @@ class ListQuery(Scoped):
     limit: int = Field(50, ge=1, le=MOST, description="Entries on a page.")
     offset: int = Field(0, ge=0, le=10_000_000, description="Entries before this page.")
     figures: bool = Field(False, description="Add the best figure of each entry.")
+    counts: bool = Field(False, description="Count the values of each facet among all entries in the list.")
 
 
 def next_page(path: str, query: Scoped, *, offset: int) -> str:

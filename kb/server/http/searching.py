@@ -1,8 +1,7 @@
 """Search and list over HTTP."""
 
 import sqlite3
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -11,7 +10,7 @@ from kb import catalogue, hardware
 from kb.models import vocabulary
 from kb.models.hit import Answer
 from kb.retrieval import browse
-from kb.server.http import answers, shapes
+from kb.server.http import answers, narrowing, shapes
 from kb.server.http.parameters import DEEPEST, ListQuery, SearchQuery, next_page
 from kb.server.http.state import State
 from kb.service.searching import Filters, scope_of
@@ -112,7 +111,22 @@ def listed(state: State, request: Request, query: ListQuery, *, kind: str | None
     rows = state.remembered.get(
         ("list", filters, query.figures), now, lambda: [plain(one) for one in state.resident.ask(read)]
     )
-    return answers.sent(answers.encoded(paged(rows, request.url.path, query)), tag)
+    rows = narrowed(rows, query)
+    counts = narrowing.counts_of(rows, _families(state)) if query.counts else None
+    return answers.sent(answers.encoded({**paged(rows, request.url.path, query), "counts": counts}), tag)
+
+
+def narrowed(rows: list[dict[str, Any]], query: ListQuery) -> list[dict[str, Any]]:
+    """Return the rows of a list that a query keeps.
+
+    Args:
+        rows: With language, evidence and transfer.
+        query: What is asked for.
+    """
+    narrow = query.narrowing()
+    if not narrow:
+        return rows
+    return [row for row in rows if narrow.keeps(row["language"], row["evidence"], row["transfer"])]
 
 
 def paged(rows: Sequence[object], path: str, query: ListQuery) -> dict[str, Any]:
@@ -132,26 +146,45 @@ def _encoded(state: State, query: SearchQuery) -> tuple[bytes, str | None]:
 
 
 def _page(state: State, path: str, query: SearchQuery) -> dict[str, Any]:
-    end = min(query.offset + query.limit, DEEPEST)
-    answer, ordered, more = _ranked(state, query, end)
+    end = query.offset + query.limit
+    narrow = query.narrowing()
+    facts = _facts(state) if narrow or query.counts else {}
+    answer, ordered, more = _ranked(state, query, min(end, DEEPEST), lambda hit: _kept(narrow, facts, hit))
     shown = ordered[query.offset : end]
     beyond = more or len(ordered) > end
+    emptied = f"nothing of what was found has: {narrow.said()}" if narrow and answer.hits and not ordered else None
     return {
-        **answer.with_(hits=()).to_json(),
+        **answer.with_(hits=(), empty_because=emptied or answer.empty_because).to_json(),
         "hits": [plain(hit) for hit in shown],
         "offset": query.offset,
         "next": next_page(path, query, offset=end) if beyond and end < DEEPEST else None,
-        "counts": _counts(state, query) if query.counts else None,
+        "counts": _counts(state, query, facts) if query.counts else None,
     }
 
 
-def _ranked(state: State, query: SearchQuery, end: int) -> tuple[Answer, list[Any], bool]:
+def _facts(state: State) -> dict[str, Any]:
+    now = state.resident.state()
+    return state.remembered.get("languages", now, lambda: state.resident.ask(narrowing.languages))
+
+
+def _families(state: State) -> dict[str, tuple[str, ...]]:
+    now = state.resident.state()
+    return state.remembered.get("families", now, lambda: state.resident.ask(narrowing.families))
+
+
+def _kept(narrow: narrowing.Narrowing, facts: Mapping[str, Any], hit: Any) -> bool:  # noqa: ANN401 - a hit
+    return not narrow or narrow.keeps(facts.get(hit.id, ("", ()))[0], hit.evidence, hit.transfer)
+
+
+def _ranked(
+    state: State, query: SearchQuery, end: int, keep: Callable[[Any], bool]
+) -> tuple[Answer, list[Any], bool]:  # fmt: skip
     """Return the hits up to ``end``, one more if there is one, in an order that does not depend on the page.
 
     How deep a search looks decides what is ranked. So the first tier is ranked as every search ranks it, and deeper
     ones add only what the tiers before them did not have.
     """
-    if end < _TIERS[0]:
+    if end < _TIERS[0] and not query.narrowing():
         # Within the first tier the limit changes nothing but how many hits are explained, which costs the most.
         answer = state.resident.search(query.q, filters=query.filters(), limit=end + 1)
         return answer, list(answer.hits[:end]), len(answer.hits) > end
@@ -159,31 +192,23 @@ def _ranked(state: State, query: SearchQuery, end: int) -> tuple[Answer, list[An
     for depth in _TIERS:
         answer = state.resident.search(query.q, filters=query.filters(), limit=depth)
         for hit in answer.hits:
-            ordered.setdefault(hit.id, hit)
+            if keep(hit):
+                ordered.setdefault(hit.id, hit)
         if len(answer.hits) < depth or len(ordered) > end or depth == _TIERS[-1]:
             return answer, list(ordered.values()), len(ordered) > end
     raise AssertionError("unreachable")
 
 
-def _counts(state: State, query: SearchQuery) -> dict[str, dict[str, int]]:
+def _counts(state: State, query: SearchQuery, facts: Mapping[str, Any]) -> dict[str, dict[str, int]]:
+    narrow = query.narrowing()
     hits = state.resident.search(query.q, filters=query.filters(), limit=COUNTED).hits
-    counts = {name: _count(getattr(hit, name) for hit in hits) for name in _FROM_HIT}
-    ids = [hit.id for hit in hits]
-
-    def read(connection: sqlite3.Connection) -> list[tuple[str, str]]:
-        marks = ",".join("?" * len(ids))
-        sql = f"SELECT language, dtypes FROM {catalogue.ENTRY} WHERE id IN ({marks})"  # noqa: S608
-        return connection.execute(sql, ids).fetchall()
-
-    rows = state.resident.ask(read)
-    counts["language"] = _count(language for language, _ in rows)
-    counts["dtype"] = _count(dtype for _, dtypes in rows for dtype in catalogue.stored_json(dtypes))
-    return counts
-
-
-def _count(values: Iterable[str | None]) -> dict[str, int]:
-    counted = Counter(value for value in values if value is not None)
-    return dict(sorted(counted.items(), key=lambda one: (-one[1], one[0])))
+    rows = [
+        {**{name: getattr(hit, name) for name in _FROM_HIT}, "language": language, "dtypes": dtypes}
+        for hit in hits
+        if _kept(narrow, facts, hit)
+        for language, dtypes in (facts.get(hit.id, (None, ())),)
+    ]
+    return narrowing.counts_of(rows, _families(state))
 
 
 def _facets(connection: sqlite3.Connection) -> dict[str, Any]:
@@ -194,9 +219,16 @@ def _facets(connection: sqlite3.Connection) -> dict[str, Any]:
             sql = f"SELECT t.{facet} FROM {table} AS t JOIN {catalogue.ENTRY} AS e ON e.rowid = t.entry_id WHERE e.withdrawn IS NULL"  # noqa: S608, E501
         else:
             sql = f"SELECT {facet} FROM {catalogue.ENTRY} WHERE withdrawn IS NULL"  # noqa: S608
-        values[facet] = _count(row[0] for row in connection.execute(sql))
+        values[facet] = narrowing.counted(row[0] for row in connection.execute(sql))
     total = connection.execute(f"SELECT count(*) FROM {catalogue.ENTRY} WHERE withdrawn IS NULL").fetchone()[0]  # noqa: S608
     for name, known in (("kind", vocabulary.KINDS), ("outcome", vocabulary.OUTCOMES)):
         values[name] = {one: values[name].get(one, 0) for one in known}
+    members = narrowing.families(connection)
+    values["family"] = narrowing.counted(
+        family
+        for operator, number in values["operator"].items()
+        for family in members.get(operator, ())
+        for _ in range(number)
+    )
     values["device"] = dict.fromkeys(hardware.known_names(), 0)
     return {"total": total, "values": values, "meanings": _MEANINGS}

@@ -138,6 +138,9 @@ class Listed(Shape):
     total: int
     offset: int
     next: str | None
+    counts: dict[str, dict[str, int]] | None = Field(
+        description="With counts=true: how many entries of the whole list have each value of a facet."
+    )
 
 
 class Entry(Shape):
@@ -171,6 +174,15 @@ class Entry(Shape):
     contents: dict[str, str] | None = Field(default=None, description="Code by file name.")
     commit: str | None = Field(default=None, description="Of an older version.")
     links: dict[str, str]
+
+
+class Rendered(Shape):
+    """Readme and code of an entry as the web page shows them; text all of it, never HTML."""
+
+    id: str
+    version: int
+    readme: list[Any] = Field(description="Texts, and elements {t: tag, c: children, href, start, align, lines}.")
+    files: dict[str, list[Any]] = Field(description="File name to lines, each a list of [class, text].")
 
 
 class Version(Shape):

@@ -11,7 +11,7 @@ from kb.errors import UnknownOperatorError
 from kb.server.http import answers, operators, shapes
 from kb.server.http.parameters import Devices, ListQuery, Slug, Topic
 from kb.server.http.problems import asked_for
-from kb.server.http.searching import listed, paged
+from kb.server.http.searching import listed, narrowed, paged
 from kb.server.http.state import State
 from kb.service.status import Status, status
 from kb.values import plain
@@ -155,7 +155,7 @@ def _matrix(state: State, request: Request, query: MatrixQuery) -> Response:
         return answers.unchanged(tag)
     asked = tuple(dict.fromkeys(query.devices or ()))
     whole: Status = state.remembered.get(("matrix", asked), now, lambda: status(state.root, asked))
-    wanted = {row["id"]: row for row in _listing(state, now, query)}
+    wanted = {row["id"]: row for row in narrowed(_listing(state, now, query), query)}
     rows = [
         {
             **{name: wanted[row.id][name] for name in ("id", "version", "title", "kind", "operator", "outcome")},

@@ -1,0 +1,1 @@
+import { el } from "/dom.js"; export async function evidence() { return el('p', {}, '…'); }
