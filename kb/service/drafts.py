@@ -103,6 +103,8 @@ class Shelf:
         source = old.get("source", {})
         if source.get("sha256") == draft.provenance.sha256 and source.get("note") == draft.provenance.note:
             return Verdict("unchanged", name, version, copy_of=copy_of.id if copy_of else None)
+        if _says_the_same(folder, old, draft, copy_of):
+            return Verdict("unchanged", name, version, copy_of=copy_of.id if copy_of else None)
         number = version + 1 if isinstance(version, int) else 1
         made = compose(draft, version=number, copy_of=copy_of, withdrawn=old.get("withdrawn"))
         evidence = {each: (folder / each).read_bytes() for each in content.read(folder).evidence}
@@ -143,6 +145,19 @@ def _facts_of(folder: Path) -> dict[str, Any] | None:
         return tomllib.loads(content.read_file(path, content.MAX_FACTS_BYTES).decode("utf-8"))
     except ValueError as error:
         raise EntryFormatError(f"{folder.name}/{layout.FACTS}: expected TOML, found: {error}") from error
+
+
+def _says_the_same(folder: Path, old: Mapping[str, Any], draft: Draft, copy_of: _Original | None) -> bool:
+    """Tell whether an entry would get the same files and facts again: something else in its source changed."""
+    made = compose(draft, version=1, copy_of=copy_of, withdrawn=old.get("withdrawn"))
+    new = tomllib.loads(made[layout.FACTS].decode("utf-8"))
+    told = ("version", "source")
+    if {key: old[key] for key in old if key not in told} != {key: new[key] for key in new if key not in told}:
+        return False
+    candidates = {each for each in content.read(folder).files if each not in (layout.FACTS, layout.README)}
+    return candidates == set(draft.files) and all(
+        (folder / each).read_bytes() == body for each, body in draft.files.items()
+    )
 
 
 def _source_of(folder: Path) -> Mapping[str, Any] | None:
