@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,8 +71,9 @@ def test_a_bundle_needs_torch_alone_and_goes_on_where_it_stopped(ran: Ran) -> No
     assert (ran.before["untimed"], kept["timing"], kept["decision"]["verdict"]) == ([SILU], None, "accepted")
     assert kept["timing_notes"] == ["time ran out before anything was timed"]
     assert ran.second.returncode == boxing.NOT_ACCEPTED, ran.second.stderr
-    lines = sorted(line.partition(",")[0] for line in ran.second.stdout.splitlines())
-    assert lines == [f"{SILU}@1: accepted", f"{SOFTMAX}@1: needs_review (static_finding)"]
+    lines = [re.split("[,;]", line)[0] for line in ran.second.stdout.splitlines()]
+    assert sorted(lines[:2]) == lines[2:] == [f"{SILU}@1: accepted", f"{SOFTMAX}@1: needs_review (static_finding)"]
+    assert re.search(r"; warm/eager [A-Z]+ .*, [\d.]+ us, \d+%", ran.second.stdout.splitlines()[2])
     made = json.loads(ran.evidence.read_bytes())
     assert made["untimed"] == []
     assert [one["entry"]["id"] for one in made["evidence"]] == [SILU, SOFTMAX]
@@ -112,7 +114,8 @@ def test_equal_jobs_are_equal_bytes_and_hold_no_more_than_the_judge(ran: Ran) ->
 def test_an_entry_that_is_done_is_not_done_again(ran: Ran) -> None:
     before = ran.evidence.read_bytes()
     done = bundled.run(ran.archive, "-o", "evidence.json", "--resume")
-    assert (done.returncode, done.stdout) == (boxing.NOT_ACCEPTED, "")
+    assert done.returncode == boxing.NOT_ACCEPTED
+    assert done.stdout.splitlines() == ran.second.stdout.splitlines()[2:], "what is known, and nothing new"
     assert ran.evidence.read_bytes() == before
 
 
@@ -324,6 +327,17 @@ def test_a_kill_while_accepting_leaves_the_old_state_or_the_new_one(here: Ran) -
         assert verify(here.root).faults == ()
     assert len(list(accept(here.root, [here.evidence]))) == 2
     assert (verify(here.root).records, verify(here.root).faults) == (2, ())
+
+
+def test_an_entry_that_comes_to_no_end_is_given_up_and_the_others_are_not(ran: Ran) -> None:
+    stuck = bundled.run(ran.archive, "-o", "stuck.json", "--entry-limit-s", "0.3", "--quiet")
+    assert stuck.returncode == boxing.STOPPED
+    assert ": starting" not in stuck.stderr
+    assert stuck.stdout.count("skipped: given up after 0 s") == 2
+    done = bundled.run(ran.archive, "-o", "stuck.json", "--resume", "--only", SOFTMAX)
+    assert done.returncode == boxing.NOT_ACCEPTED
+    made = json.loads((ran.archive.parent / "stuck.json").read_bytes())
+    assert ([one["entry"]["id"] for one in made["evidence"]], made["skipped"]) == ([SOFTMAX], [])
 
 
 def test_time_that_is_used_up_ends_a_run_that_can_be_resumed(ran: Ran) -> None:

@@ -123,7 +123,7 @@ class _Run:
         self.peaks: dict[str, Any] | None = None
         self.turns = turns.Turns()
         self.home = Path()
-        self.over = False
+        self.over = self.broken = False
         self.count = 0
         self._waiting: deque[dict[str, Any]] = deque()
         self._lock = threading.RLock()
@@ -267,7 +267,7 @@ class _Run:
         telling.tell(f"{accepted} of {len(verdicts)} accepted, {len(self.document['skipped'])} skipped")
         if self.output.exists():
             telling.tell(f"next: kb accept {self.output.name}")
-        if not complete:
+        if not complete or self.broken:
             telling.tell(f"not all is done: python {self.archive.name} --resume -o {self.asked.output}")
             return STOPPED
         return DONE if accepted == len(verdicts) else NOT_ACCEPTED

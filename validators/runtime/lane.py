@@ -18,6 +18,8 @@ class Run(Protocol):
 
     archive: Path
     asked: argparse.Namespace
+    broken: bool
+    """Whether something was given up that could be tried again."""
     count: int
     deadline: float | None
     facts: dict[str, Any]
@@ -82,6 +84,7 @@ class Lane:
                 self.end()
                 if self.run.over:
                     raise OutOfTimeError from error
+                self.run.broken = True
                 reason = str(error) if isinstance(error, InnerEndedError) else f"the judge's process: {error!r}"
             finally:
                 self._give()

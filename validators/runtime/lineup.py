@@ -5,7 +5,7 @@ Nothing of a candidate runs before that is done.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kb.validators.operators.spec import Operator, Workload
@@ -41,6 +41,14 @@ class Task:
     trial: Trial
     others: list[str] = field(default_factory=list)
     """Names of the baselines that were slower."""
+    fallbacks: list["Task"] = field(default_factory=list)
+    """The same against each of those, the fastest first: should results of the baseline be wrong."""
+    place: int = 0
+    """Number of workload and regime among all."""
+
+    def without_baseline(self) -> "Task | None":
+        """Return the same against the next baseline, None if there is none."""
+        return _strongest(self.fallbacks, self.place) if self.fallbacks else None
 
 
 def shown(workload: Workload) -> str:
@@ -116,23 +124,20 @@ class Lineup:
             peaks: What ``peaks.measure`` returned.
             effort: How much is measured.
         """
-        best: dict[tuple[int, int], Task] = {}
+        tried: dict[tuple[int, int], list[Task]] = {}
         for source, side in list(self.sides.items()):
             for task in self._tried(side, source, regimes, peaks, effort):
                 key = self.workloads.index(task.workload), regimes.index(task.regime)
-                known = best.setdefault(key, task)
-                names = {*known.others, known.baseline.name, task.baseline.name}
-                if task.trial.call_us < known.trial.call_us:
-                    best[key] = known = task
-                known.others = sorted(names - {known.baseline.name})
+                tried.setdefault(key, []).append(task)
             side.rest()
         for which, workload in enumerate(self.workloads):
-            if not any(key[0] == which for key in best):
+            if not any(key[0] == which for key in tried):
                 self.notes.append(f"{shown(workload)}: no baseline")
-        kept = {task.baseline.source for task in best.values()}
+        best = [_strongest(tried[key], place) for place, key in enumerate(sorted(tried))]
+        kept = {task.baseline.source for task in best}
         for source in [one for one in self.sides if one not in kept]:
             self.sides.pop(source).end()
-        return [best[key] for key in sorted(best)]
+        return best
 
     def _tried(
         self, side: Side, source: bytes, regimes: Sequence[Regime], peaks: Mapping[str, Any], effort: Effort
@@ -181,3 +186,10 @@ class Lineup:
         """End what still rests."""
         while self.sides:
             self.sides.popitem()[1].end()
+
+
+def _strongest(tasks: Sequence[Task], place: int) -> Task:
+    """Return the task against the fastest baseline; it knows the others."""
+    fastest, *rest = sorted(tasks, key=lambda one: one.trial.call_us)
+    names = {one.baseline.name for one in rest} - {fastest.baseline.name}
+    return replace(fastest, others=sorted(names), fallbacks=rest, place=place)

@@ -63,6 +63,10 @@ class Shape:
         return self.pairs * (1 + self.extensions)
 
 
+class WrongBaselineError(JudgeError):
+    """A result of the baseline is not what the reference says: it is no opponent."""
+
+
 class NotCapturableError(Exception):
     """A side's calls cannot be captured in a graph; says which side, and what it raised."""
 
@@ -148,7 +152,7 @@ class Session:
 
         Raises:
             FailedError: The candidate failed, or one of its results is wrong; the reason says how.
-            JudgeError: The baseline failed.
+            JudgeError: The baseline failed; a ``WrongBaselineError`` if its results are wrong.
         """
         if not self._ready:
             self.prepare()
@@ -264,7 +268,7 @@ class Session:
         problem = self.scrutiny.problem(given, found, counterparts, chosen=chosen, always=chosen if first else ())
         asked = problem.call if problem is not None and problem.values else chosen[0] if first else None
         if asked is not None and self.scrutiny.exact(given[asked], counterparts[asked]) is not None:
-            raise JudgeError("a result of the baseline is wrong", "time against another one")
+            raise WrongBaselineError("a result of the baseline is wrong", "time against another one")
         if problem is not None:
             raise FailedError(problem.reason, f"{problem.detail} (timed call {problem.call})")
 

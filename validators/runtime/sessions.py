@@ -21,7 +21,7 @@ from kb.validators.runtime import accelerator, assessing, building, peaks, repor
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.floors import floor_of, operand_dtype
 from kb.validators.runtime.lineup import Baseline, Lineup, Task, shown
-from kb.validators.runtime.pairing import BASELINE, NotCapturableError, Regime, Session
+from kb.validators.runtime.pairing import BASELINE, NotCapturableError, Regime, Session, WrongBaselineError
 from kb.validators.runtime.shaping import Effort
 from kb.validators.runtime.sides import FailedError, Side
 from kb.validators.runtime.telemetry import Telemetry
@@ -243,9 +243,9 @@ class _Timing:
             yield TOGETHER
             self.say("confirming")
             second = yield from self._round(lineup, [raws[i][0] for i in again])
-            places = {id(raws[i][0]): i for i in again}
+            places = {raws[i][0].place: i for i in again}
             for task, raw in second:
-                at = places[id(task)]
+                at = places[task.place]
                 superseded.append(results[at])
                 results[at] = raw | {"confirms": True}
         samples = self._samples(results, superseded)
@@ -275,12 +275,15 @@ class _Timing:
             candidate.start(self.operator, [task.workload for task in tasks])
             candidate.rest()
             yield ALONE
-            for source in dict.fromkeys(task.baseline.source for task in tasks):
-                own = [task for task in tasks if task.baseline.source == source]
+            waiting = list(tasks)
+            while waiting:
+                source = waiting[0].baseline.source
+                own = [task for task in waiting if task.baseline.source == source]
+                waiting = [task for task in waiting if task.baseline.source != source]
                 candidate.rest()
                 baseline = lineup.opponent(own)
                 try:
-                    found += self._sessions(own, candidate, baseline)
+                    found += self._sessions(own, candidate, baseline, waiting)
                 finally:
                     baseline.end()
             self.verdict.on_changes(candidate.changed())
@@ -289,11 +292,12 @@ class _Timing:
             self.verdict.reject(error.reason, report.escaped(error.detail or "while it was timed", 300))
         finally:
             candidate.end()
-        return sorted(found, key=lambda pair: tasks.index(pair[0]))
+        return sorted(found, key=lambda pair: pair[0].place)
 
     def _sessions(
-        self, tasks: Sequence[Task], candidate: Side, baseline: Side
+        self, tasks: Sequence[Task], candidate: Side, baseline: Side, waiting: list[Task]
     ) -> Iterator[tuple[Task, dict[str, Any]]]:
+        """Run the sessions of tasks with one baseline; where it is wrong, ``waiting`` gets the task of the next one."""
         for task in tasks:
             self.say(f"timing {shown(task.workload)}, {task.regime.cache}, {task.regime.launch}")
             heavy = building.heavy(self.operator, task.workload)
@@ -303,6 +307,10 @@ class _Timing:
             )  # fmt: skip
             try:
                 blocks = session.run(is_open=partial(self._is_open, task))
+            except WrongBaselineError as error:
+                self.notes.append(f"{shown(task.workload)}, {task.baseline.name}: {error.message}")
+                waiting += [one for one in (task.without_baseline(),) if one is not None]
+                continue
             except NotCapturableError as error:
                 whose = task.baseline.name if error.who == BASELINE else "the candidate"
                 self.notes.append(f"{shown(task.workload)}: {whose} cannot be captured: {error.detail[:160]}")

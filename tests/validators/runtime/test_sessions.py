@@ -289,6 +289,20 @@ def test_the_public_call_picks_the_strongest_baseline_confirms_and_recomputes() 
     assert statistics.recompute(json.loads(statistics.written(found.samples))) == list(found.timing)
 
 
+def test_a_baseline_whose_results_are_wrong_gives_way_to_the_next_one() -> None:
+    wrong = HONEST.replace("weight, eps)", "weight, eps) * 2").encode()
+    slow = SLEEPY.replace("0.02", "0.004")
+    found = time_candidate(
+        OPERATOR, HONEST.encode(), workloads=[WORKLOAD], regimes=[Regime("cold", "eager")], measured=PEAKS,
+        baselines=[Baseline("slow", "1", slow.encode()), Baseline("wrong", "1", wrong)],
+        effort=Effort(pairs=5, least_calls=4, most_slots=4, warm_ups=1, confirm=False),
+    )  # fmt: skip
+    assert found.verdict.reasons == []
+    assert any(one.endswith("wrong: a result of the baseline is wrong") for one in found.notes)
+    assert [(one["baseline"]["name"], one["verdict"]) for one in found.timing] == [("slow", "FAST")]
+    assert found.samples["results"][0]["weaker_baselines"] == []
+
+
 def test_without_a_baseline_that_takes_it_a_workload_is_left_out_and_said() -> None:
     found = time_candidate(
         OPERATOR, HONEST.encode(), workloads=[WORKLOAD], measured=PEAKS,
