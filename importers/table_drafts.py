@@ -47,6 +47,15 @@ def _sizes(row: Mapping[str, str], unit: Mapping[str, float]) -> dict[str, str]:
 def draft_of(
     group: Group, table: str, unit: Mapping[str, float], provenance: Provenance, license_: str | None
 ) -> Draft:
+    """Return the entry of one group.
+
+    Args:
+        group: Its rows; at least one.
+        table: The table's name, without ``_perf``.
+        unit: Columns that are times, with their factors to µs.
+        provenance: Where the file is from.
+        license_: SPDX id, or None where none was found.
+    """
     device = devices.device_name(group.get("device"))
     arch = devices.arch_of(device)
     kernel = group.get("kernel_source") or group.get("op_name")
