@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 
 from kb.models.facts import Standing
 from kb.models.vocabulary import EVIDENCE
@@ -46,6 +47,14 @@ _SIZES = 0.3
 """What tuned parameters lose whose sizes have nothing to do with the asked ones."""
 _LEAST_GAIN, _MOST_GAIN = 0.25, 1.25
 """Measured speed-ups beyond these count no further: what is proven matters more than by how much."""
+_KIN = 0.2
+"""What likeness to the best hits adds: what is tagged as they are is about the same, whatever words it has."""
+_BEST = 4
+"""How many of the best hits others are held against."""
+_FALL = 4
+"""Power of a hit's score over the best one: what is far behind the best one says little of what was meant."""
+_ITSELF = 0.3
+"""What a hit is to itself: as much as one that shares a third of its tags."""
 _CODE_FOR_TROUBLE = 0.4
 """Code where something is wrong or slow, against knowledge about it."""
 
@@ -70,6 +79,8 @@ class Candidate(Frozen):
     withdrawn: str | None = None
     tags: str = ""
     """Its tags, operators and the end of its id, as full-text search sees them."""
+    labels: frozenset[str] = frozenset()
+    """Its tags, one by one."""
     questions: tuple[str, ...] = ()
     """What people ask when it is the answer."""
     code: bool = True
@@ -115,11 +126,41 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
     return round(min(total, 1.0), 4)
 
 
+def with_kin(scores: Sequence[float], labels: Sequence[frozenset[str]]) -> list[float]:
+    """Return scores to which likeness to the best hits was added: neighbours of a good answer are answers too.
+
+    Likeness is the cosine of two sets of tags. It counts by how near to the best one a hit's own score comes, so that
+    where one entry clearly is what was asked for, the others are held against that one alone.
+
+    Args:
+        scores: What :func:`score` gave, 0 to 1, the best one first.
+        labels: The tags of each, in the same order.
+
+    Returns:
+        Scores from 0 to 1 in the same order, which need not fall any more.
+
+    Raises:
+        ValueError: The two differ in length.
+    """
+    pairs = list(zip(scores, labels, strict=True))
+    best = [((score / scores[0]) ** _FALL, at, own) for at, (score, own) in enumerate(pairs[:_BEST]) if score > 0.0]
+    found = []
+    for place, (score, own) in enumerate(pairs):
+        kin = max((share * (_ITSELF if place == at else _cosine(own, other)) for share, at, other in best), default=0.0)
+        found.append(round((score + _KIN * kin) / (1.0 + _KIN), 4))
+    return found
+
+
+def _cosine(one: frozenset[str], other: frozenset[str]) -> float:
+    both = len(one & other)
+    return both / math.sqrt(len(one) * len(other)) if both else 0.0
+
+
 def with_sizes(score: float, fit: Fit) -> float:
     """Return the score of tuned parameters where sizes were asked: those for just these come first.
 
     Args:
-        score: What :func:`score` gave, 0 to 1.
+        score: What :func:`with_kin` gave, 0 to 1.
         fit: How their sizes, device and dtype fit.
     """
     if fit.exact:

@@ -140,6 +140,9 @@ class _Search:
         top = max(scores.values())
         found = [self.judged(row, scores[row["rowid"]] / top) for row in self.candidates(scores, max(_WEIGHED, limit))]
         found.sort(key=lambda one: (-one.score, one.row["id"]))
+        akin = rank.with_kin([one.score for one in found], [one.candidate.labels for one in found])
+        found = [one.with_(score=self.sized(one, score)) for one, score in zip(found, akin, strict=True)]
+        found.sort(key=lambda one: (-one.score, one.row["id"]))
         if scope.devices is None:
             return found, []
         return [one for one in found if one.reach != "none"], [one for one in found if one.reach == "none"]
@@ -184,6 +187,7 @@ class _Search:
             topics=row["topics"],
             mentions=row["mentions"],
             tags=row["words"],
+            labels=frozenset(facts.get("tags", ())),
             questions=tuple(facts.get("questions", ())),
             code=bool(facts.get("entry_point")),
             narrow=bool(facts.get("entry_point")) or bool(row["operator"]) + len(facts.get("applies_to", ())) == 1,
@@ -193,8 +197,12 @@ class _Search:
             withdrawn=row["withdrawn"],
         )
         score = rank.score(candidate, self.understanding, asked=self.scope.devices is not None)
-        found = self.fit(row)
-        return _Ranked(score if found is None else rank.with_sizes(score, found), candidate, row, found)
+        return _Ranked(score, candidate, row, self.fit(row))
+
+    @staticmethod
+    def sized(one: _Ranked, score: float) -> float:
+        """Put tuned parameters first where just their sizes were asked."""
+        return score if one.fit is None else rank.with_sizes(score, one.fit)
 
     def fit(self, row: Mapping[str, Any]) -> Fit | None:
         """Hold tuned parameters against the sizes that the query states."""

@@ -139,3 +139,34 @@ def test_what_people_ask_of_an_entry_counts(connection: sqlite3.Connection) -> N
     asked = PLAIN.with_(questions=("frobnication of rows is slow at night", "something else"))
     other = PLAIN.with_(questions=("frobnication by hand",))
     assert of(asked, read=read) > of(other, read=read) > of(PLAIN, read=read)
+
+
+def test_what_is_tagged_like_the_best_hits_comes_nearer() -> None:
+    tags = [frozenset({"moe", "fp4", "hopper"}), frozenset({"radix", "sort"}), frozenset({"moe", "fp4", "blackwell"})]
+    best, other, kin = rank.with_kin([0.6, 0.5, 0.45], tags)
+    assert best > kin > other
+
+
+def test_what_is_far_behind_the_best_hit_draws_nobody_along() -> None:
+    tags = [frozenset({"moe"}), frozenset({"radix"}), frozenset({"radix"}), frozenset({"sort"})]
+    near = rank.with_kin([0.9, 0.8, 0.3, 0.3], tags)
+    far = rank.with_kin([0.9, 0.31, 0.3, 0.3], tags)
+    assert near[2] - near[3] > 10 * (far[2] - far[3]) > 0.0
+
+
+@pytest.mark.parametrize("scores", [[], [0.0], [0.0, 0.0], [1.0, 1.0, 1.0], [1.0] * 6 + [0.0]])
+def test_scores_with_kin_stay_between_nought_and_one(scores: list[float]) -> None:
+    for labels in (frozenset[str](), frozenset({"moe"})):
+        found = rank.with_kin(scores, [labels] * len(scores))
+        assert len(found) == len(scores)
+        assert all(0.0 <= one <= 1.0 for one in found)
+
+
+def test_every_score_has_its_tags() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        rank.with_kin([0.5, 0.4], [frozenset()])
+
+
+def test_without_any_tags_the_order_stays() -> None:
+    found = rank.with_kin([0.9, 0.7, 0.4], [frozenset()] * 3)
+    assert found == sorted(found, reverse=True)
