@@ -250,6 +250,9 @@ def _gaps(entries: Iterable[Known], wish: Wish, ordered: Sequence[Offer], exclud
         barred = {one.id: one for one in excluded if one.because in ("license", "conflict", "refuted", "slower")}
         nearest = _nearest(known, row, wish, barred)
         reasons = _why_not(known, row, wish, barred)
+        if nearest is None and (idea := _idea_for_the_step(ordered)) is not None:
+            nearest = idea
+            reasons.append(f"{idea[0]} is about the step as a whole")
         axes = dict(max(row.sizes, key=lambda size: size.weight).axes)
         found.append(
             Gap(row.name, row.operator, axes, row.dtypes, row.share, tuple(reasons),
@@ -293,6 +296,12 @@ def _nearest(known: Sequence[Known], row: Wanted, wish: Wish, barred: Mapping[st
         if reached.kind != "none":
             best.append((TRANSFER.index(reached.kind), one.operator != row.operator, one.id, reached.kind))
     return (min(best)[2], min(best)[3]) if best else None
+
+
+def _idea_for_the_step(ordered: Sequence[Offer]) -> tuple[str, str] | None:
+    """Return the first idea that concerns every row, for rows that nothing else comes near."""
+    ideas = (one for one in ordered if one.entry.kind in ("technique", "combination") and not one.matches)
+    return next(((one.entry.id, one.transfer.kind) for one in ideas), None)
 
 
 def _is_near(one: Known, row: Wanted) -> bool:

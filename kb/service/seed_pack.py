@@ -1,10 +1,12 @@
 """Write a seed pack: a folder of its own, whole or not at all, and never over what it did not write itself."""
 
+import glob
 import hashlib
 import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,12 +14,17 @@ from kb.config import Root
 from kb.errors import ConfigError, StoreError
 from kb.models.plan import Plan
 from kb.store import content, layout
+from kb.store.exchange import exchange
 from kb.validators.operators.names import NAMES
 
 MANIFEST = "manifest.json"
 """Says what the pack consists of, so that a later run knows its own files from anybody else's."""
 
 _KIND = "kernel-kb seed pack"
+
+_NEW, _OLD = ".new", ".old"
+_ABANDONED_S = 3600.0
+"""A folder that is being written and has not changed for so long is one of a run that was killed."""
 
 
 def write(root: Root, plan: Plan, named: Iterable[str], folder: Path) -> tuple[str, ...]:
@@ -39,12 +46,13 @@ def write(root: Root, plan: Plan, named: Iterable[str], folder: Path) -> tuple[s
     made = _files(root, plan, named)
     made[MANIFEST] = _manifest(made)
     place = folder.expanduser().absolute()
-    _refuse_foreign(place)
     try:
+        _recover(place)
+        _refuse_foreign(place)
         if _same(place, made):
             return tuple(sorted(made))
         place.parent.mkdir(parents=True, exist_ok=True)
-        staged = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".new", dir=place.parent))
+        staged = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=_NEW, dir=place.parent))
         try:
             _fill(staged, made)
             _swap(staged, place)
@@ -138,16 +146,31 @@ def _fill(staged: Path, made: Mapping[str, bytes]) -> None:
 
 
 def _swap(staged: Path, place: Path) -> None:
-    """Put the new folder into the place of the old one; on an error the old one is back."""
+    """Put the new folder into the place of the old one, which is then where the new one was."""
     if not place.exists():
         staged.rename(place)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{place.name}.", suffix=".old", dir=place.parent))
-    place.rename(old / "pack")
+    elif not exchange(staged, place):
+        _swap_in_steps(staged, place)
+
+
+def _swap_in_steps(staged: Path, place: Path) -> None:
+    """Do the same where two names cannot be swapped at once; on an error the old one is back, after a kill later."""
+    old = place.with_name(f".{place.name}{_OLD}")
+    place.rename(old)
     try:
         staged.rename(place)
     except OSError:
-        (old / "pack").rename(place)
+        old.rename(place)
         raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _recover(place: Path) -> None:
+    """Put back what a run that was killed had moved away, and remove what such runs have left."""
+    old = place.with_name(f".{place.name}{_OLD}")
+    if old.is_dir() and not place.exists():
+        old.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
+    for left in place.parent.glob(f".{glob.escape(place.name)}.*{_NEW}"):
+        if time.time() - left.stat().st_mtime > _ABANDONED_S:
+            shutil.rmtree(left, ignore_errors=True)
