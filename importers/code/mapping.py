@@ -14,6 +14,8 @@ SURE = 0.8
 """Least confidence that maps a kernel."""
 APART = 0.1
 """By how much the best operator must lead the next one."""
+_MOST_NEAR = 0.7
+"""Highest confidence of what is only the nearest."""
 _BACKWARD = re.compile(r"(?i)(^|_)(bwd|backward|grad|grads|dgrad|wgrad|jvp)(_|\d|$)")
 _GRADIENT = re.compile(
     r"(?i)^(p_|b_|i_)?(grad(_.*)?|.*_grads?(_ptr)?|d(o|q|k|v|x|y|w|b|g|h|a|s|st|lse|out|hidden|residual|weight|bias|gamma|beta))(_?ptr)?$"
@@ -164,7 +166,7 @@ def _best(kernel: Kernel, path: str) -> tuple[float, Rule | None]:
     if not found:
         return 0.0, None
     value, _, rule = max(found, key=lambda each: each[:2])
-    return (round(max(value, 0.0), 2), rule) if value >= 0.3 else (0.0, None)
+    return (round(min(value, _MOST_NEAR), 2), rule) if value >= 0.3 else (0.0, None)
 
 
 def _words(name: str) -> str:

@@ -145,15 +145,17 @@ def _deep(node: ast.expr, values: dict[str, list[ast.expr]], depth: int = 2) -> 
 
 
 def _is_mean(node: ast.AST, values: dict[str, list[ast.expr]]) -> bool:
-    if not isinstance(node, ast.Name):
-        return False
-    if _MEAN.search(node.id):
-        return True
-    return any(
-        isinstance(value, ast.BinOp)
-        and isinstance(value.op, ast.Div)
-        and any(_called(each) == "sum" for each in ast.walk(value.left))
-        for value in values.get(node.id, ())
+    if isinstance(node, ast.Name):
+        return _MEAN.search(node.id) is not None or any(_is_share(value) for value in values.get(node.id, ()))
+    return _is_share(node)
+
+
+def _is_share(node: ast.AST) -> bool:
+    """Tell a sum that is divided by something."""
+    return (
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Div)
+        and any(_called(each) == "sum" for each in ast.walk(node.left))
     )
 
 

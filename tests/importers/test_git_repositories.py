@@ -407,12 +407,10 @@ print(report.files, report.counts["add"], (resource.getrusage(resource.RUSAGE_SE
 def test_a_repository_of_100_000_files_is_read_in_bounded_memory(root: Root, tmp_path: Path) -> None:
     place = tmp_path / "big.git"
     commit(place, FILES)
-    lines = [
-        b"commit refs/heads/main\ncommitter A <a@example.org> 1735689600 +0000\ndata 1\nx\nfrom refs/heads/main^0\n"
-    ]
-    blob = git(place, "rev-parse", "main:LICENSE").encode()
-    lines += [b'M 100644 %s "d%03d/f%03d.txt"\n' % (blob, n // 1000, n % 1000) for n in range(100_000)]
-    git(place, "fast-import", "--quiet", given=b"".join(lines))
+    blob = git(place, "rev-parse", "main:LICENSE")
+    thousand = tree_of(place, [("100644", b"f%03d.txt" % n, blob) for n in range(1000)])
+    own = [("100644", b"LICENSE", blob), ("40000", b"ops", git(place, "rev-parse", "main:ops"))]
+    commit_tree(place, tree_of(place, [*(("40000", b"d%03d" % n, thousand) for n in range(100)), *own]))
     done = subprocess.run(
         [sys.executable, "-c", BIG, str(root.path), str(place)],
         capture_output=True, text=True, check=True, timeout=280,
