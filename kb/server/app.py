@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, InputRequiredResult, Tool
 
 from kb import __version__
 from kb.server import arguments as reading_arguments
-from kb.server import offering, reading, writing
+from kb.server import offering, reading, text, writing
 from kb.server.calling import SCOPES, Caller, Calling, behind_guard, local, told
 from kb.server.schemas import short
 
@@ -56,8 +57,10 @@ class Server(MCPServer[Any]):
         self, name: str, arguments: dict[str, Any], context: "Calling | None" = None
     ) -> CallToolResult | InputRequiredResult:
         """Call a tool; see the base class."""
-        if name in reading_arguments.NAMES:
-            arguments = told(lambda: reading_arguments.read(name, arguments))
+        offered = [tool.name for tool in await super().list_tools()]
+        if name not in offered:
+            raise ToolError(text.visible(f"no tool {name[:40]!r} is offered here\nhint: one of {', '.join(offered)}"))
+        arguments = told(lambda: reading_arguments.read(name, arguments))
         return await super().call_tool(name, arguments, context)
 
 
