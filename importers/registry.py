@@ -16,7 +16,7 @@ GROUP = "kb.importers"
 """Entry-point group of other packages: each names an object that is an :class:`kb.importers.base.Importer`."""
 
 MODULES: tuple[str, ...] = (
-    "keyed", "autotune", "caches", "tables", "flashinfer_trace", "descriptions", "code.importer",
+    "keyed", "autotune", "caches", "tables", "openevolve", "flashinfer_trace", "descriptions", "code.importer",
 )  # fmt: skip
 """Modules with an object ``IMPORTER``, or a tuple ``IMPORTERS``; earlier ones are asked first, so what is recognised
 surely comes before what is recognised by its looks."""
@@ -82,5 +82,11 @@ def exporter(name: str) -> Exporter:
     found = importer(name)
     if isinstance(found, Exporter):
         return found
-    known = [each.name for each in importers() if isinstance(each, Exporter)]
-    raise ImporterError(f"{name} can be read, not written", hint=f"formats that can be written: {', '.join(known)}")
+    raise ImporterError(
+        f"{name} can be read, not written", hint=f"formats that can be written: {', '.join(exporters())}"
+    )
+
+
+def exporters() -> tuple[str, ...]:
+    """Return the names of the formats that can be written."""
+    return tuple(each.name for each in importers() if isinstance(each, Exporter))

@@ -9,23 +9,49 @@ import typer
 from kb.cli.output import Json, RootOption, say, write, write_json
 
 
+def formats(incomplete: str) -> list[str]:
+    """Return formats that can be written and start as typed."""
+    from kb.importers.registry import exporters
+
+    return [one for one in exporters() if one.startswith(incomplete)]
+
+
+def operators(incomplete: str) -> list[str]:
+    """Return operators that start as typed."""
+    from kb.validators.operators.names import NAMES
+
+    return [one for one in NAMES if one.startswith(incomplete)]
+
+
 def export(
-    form: Annotated[str, typer.Argument(metavar="FORMAT", help="A format that can be written: flashinfer-trace.")],
+    form: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT", help="A format that can be written: flashinfer-trace, openevolve.", autocompletion=formats
+        ),
+    ],
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ID…]", help="Entries; all that fit if none.")] = None,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="A new folder.")] = Path("export"),
+    operator: Annotated[
+        str | None,
+        typer.Option(metavar="OP", help="Entries of an operator, best proven first.", autocompletion=operators),
+    ] = None,
+    top: Annotated[int | None, typer.Option(metavar="N", min=1, help="Most entries of the operator.")] = None,
+    device: Annotated[str | None, typer.Option(metavar="D", help="Device whose evidence counts.")] = None,
     root: RootOption = None,
     json: Json = False,
 ) -> None:
     """Write entries in the format of another project, into a new folder."""
     from kb.config import find_root
+    from kb.service.exporting import Choice
     from kb.service.exporting import export as exported
 
-    made = exported(find_root(root), form, ids or [], output)
+    made = exported(find_root(root), form, ids or [], output, choice=Choice(operator, top, device))
     if json:
         write_json(asdict(made))
         return
     for one in made.left_out:
-        say(f"left out: {one.path}: {one.reason}")
+        say(f"{'left out' if one.refused else 'note'}: {one.path}: {one.reason}")
     write(f"{made.folder}: {len(made.files)} files")
 
 

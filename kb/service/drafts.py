@@ -225,6 +225,7 @@ def _check(name: str, made: Mapping[str, bytes]) -> None:
     """
     faults = [f"{each}: {fault}" for each in made if (fault := layout.file_fault(each)) is not None]
     faults += [f"{each}: larger than an entry's file may be" for each, body in made.items() if len(body) > _limit(each)]
+    faults += [f"{each}: expected text, found a NUL byte" for each, body in made.items() if b"\0" in body]
     stored, more = files.inspect(Content(dict(made), (), tuple(faults)), name)
     if stored is None:
         raise EntryFormatError(f"it makes no valid entry: {more[0]}")

@@ -1,17 +1,20 @@
 """Write entries in the formats of other projects."""
 
 import tempfile
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from kb.config import Root
 from kb.errors import ConfigError, StoreError
 from kb.importers.base import Exported, Exporter, Filed, Skipped, sha256
 from kb.importers.naming import unsafe_path, windows_fault
 from kb.importers.registry import exporter
+from kb.models.vocabulary import EVIDENCE
+from kb.service import searching
 from kb.service.flashinfer_kernels import Kernels
+from kb.service.openevolve_population import Population
 from kb.store import files, layout
 
 
@@ -41,8 +44,23 @@ class Own(Protocol):
         """
 
 
-_OWN: dict[str, type[Own]] = {"flashinfer-trace": Kernels}
-"""Format → what writes our own entries in it."""
+_OWN: Mapping[str, Callable[[Mapping[str, Mapping[str, Any]]], Own]] = {
+    "flashinfer-trace": Kernels,
+    "openevolve": Population,
+}
+"""Format → what writes our own entries in it; takes what stands for them."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which entries to write, where no ids are named."""
+
+    operator: str | None = None
+    """Entries of this operator that work; the best proven first."""
+    top: int | None = None
+    """Most of them."""
+    device: str | None = None
+    """Device whose evidence counts; None for any."""
 
 
 class _Staging:
@@ -78,7 +96,19 @@ def _filed(root: Root, ids: Iterable[str]) -> Iterator[Filed]:
         yield Filed(stored.id, stored.file.version, stored.facts, stored.readme, stored.files)
 
 
-def export(root: Root, form: str, ids: Sequence[str], output: Path) -> Export:
+def _standing(root: Root, choice: Choice) -> dict[str, dict[str, Any]]:
+    """Return what stands for the chosen entries: level of evidence, then gain, then id."""
+    filters = searching.Filters(operator=choice.operator, device=choice.device, outcome="works")
+    rows = searching.list_root(root, filters, figures=True)
+
+    def rank(row: Mapping[str, Any]) -> tuple[int, float, str]:
+        return -EVIDENCE.index(row["evidence"]), -((row.get("best") or {}).get("speedup") or 0.0), row["id"]
+
+    able = sorted((row for row in rows if row["withdrawn"] is None and row["kind"] != "technique"), key=rank)
+    return {row["id"]: row for row in able[: choice.top]}
+
+
+def export(root: Root, form: str, ids: Sequence[str], output: Path, *, choice: Choice | None = None) -> Export:
     """Write entries to a folder; nothing is written if any path may not be.
 
     One entry is held at a time: files go into a folder beside the wanted one, which gets its name at the end.
@@ -88,23 +118,35 @@ def export(root: Root, form: str, ids: Sequence[str], output: Path) -> Export:
         form: Name of a format that can be written.
         ids: Entries; empty for all that the format can hold.
         output: A folder that does not exist yet, or is empty.
+        choice: Instead of ids: the best entries of an operator.
 
     Raises:
         ImporterError: The format is unknown, or can only be read.
-        ConfigError: The folder is not empty, or two entries would be one file.
+        ConfigError: The folder is not empty, or two entries would be one file, or ids and a choice are given.
+        RetrievalError: There is no such operator or device.
         EntryFormatError: An id is none, or its entry is broken.
         StoreError: The folder cannot be written.
     """
     writer = exporter(form)
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise ConfigError(f"{output} is there already", hint="-o a folder that does not exist")
+    wanted = choice or Choice()
+    if wanted.operator is None and (wanted.top is not None or wanted.device is not None):
+        raise ConfigError("the best entries are those of an operator", hint="--operator rmsnorm --top 5")
+    if wanted.operator is not None and ids:
+        raise ConfigError("expected ids or an operator, found both")
+    standing = _standing(root, wanted) if wanted.operator is not None or form == "openevolve" else {}
+    if wanted.operator is not None:
+        ids = tuple(standing)
+        if not ids:
+            raise ConfigError(f"no entry of {wanted.operator} works", hint=f"kb list --operator {wanted.operator}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{output.name}-", dir=output.parent) as folder:
             whole = Path(folder) / "export"
             whole.mkdir()
             staging = _Staging(whole)
-            _write(root, writer, _OWN[form]() if form in _OWN else None, ids, staging)
+            _write(root, writer, _OWN[form](standing) if form in _OWN else None, ids, staging)
             if output.exists():
                 output.rmdir()
             whole.replace(output)

@@ -36,7 +36,9 @@ _WORDS = (("ceil(", "ceil_"), ("max(", "max_"), (")", ""), ("*", "_times_"), ("+
 class Kernels:
     """One export of our kernels; definitions that are written already are not written again."""
 
-    def __init__(self) -> None:
+    def __init__(self, standing: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take what stands for the entries, of which this format has no word."""
+        del standing
         self._made: set[str] = set()
 
     @staticmethod
