@@ -14,6 +14,9 @@ from typing import Any
 
 from kb.errors import KbError
 
+_SIGNAL_AT_PARENTS_DEATH = 1
+"""PR_SET_PDEATHSIG of prctl(2)."""
+
 _NICER = 5
 """A server's answers come first: a judgement without timing can wait for a processor."""
 
@@ -28,6 +31,7 @@ def main() -> int:
         out.flush()
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders are removed on the way out
+    _end_with_parent()
     order = json.loads(sys.stdin.readline())
     if hasattr(os, "nice"):
         os.nice(_NICER)
@@ -37,6 +41,16 @@ def main() -> int:
         tell(error=type(error).__name__, message=error.message, hint=error.hint)
         return error.exit_code
     return 0
+
+
+def _end_with_parent() -> None:
+    """Be told to end when whoever ordered the judgement is gone, also if it was killed and could say nothing."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_DEATH, int(signal.SIGTERM), 0, 0, 0)
+        if os.getppid() == 1:
+            sys.exit(143)  # it was gone before
 
 
 def _judged(order: dict[str, Any], tell: Any) -> dict[str, Any]:  # noqa: ANN401 - a function of keywords

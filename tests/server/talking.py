@@ -1,10 +1,13 @@
 """Real servers to talk to, started as hosts start them, and a look at the processes that they have."""
 
+import contextlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -134,3 +137,73 @@ def until(holds: Callable[[], bool], *, seconds: float = 60.0) -> bool:
 def gone(numbers: set[int]) -> bool:
     """Tell whether none of these processes runs any more."""
     return not numbers & set(processes())
+
+
+class Wire:
+    """``kb mcp`` spoken to line by line, so that every byte of its stdout is seen."""
+
+    def __init__(self, base: Root, *options: str) -> None:
+        """Start it and say hello."""
+        given = stdio(base, *options)
+        self.process = subprocess.Popen(
+            [given.command, *given.args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=given.env,
+        )
+        self.replies: dict[int, dict[str, Any]] = {}
+        self.lines = 0
+        self._ended = False
+        self._told = threading.Condition()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        self.send({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": about})
+        assert self.reply(0) is not None
+        self.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Send one message; a server that is gone takes none."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(json.dumps(message).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def call(self, number: int, tool: str, **given: object) -> None:
+        """Call a tool without waiting."""
+        params = {"name": tool, "arguments": given}
+        self.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
+
+    def reply(self, number: int, *, seconds: float = 120.0) -> dict[str, Any] | None:
+        """Wait for an answer; None if none comes before the server is gone or the time is over."""
+        with self._told:
+            self._told.wait_for(lambda: number in self.replies or self._ended, seconds)
+            return self.replies.get(number)
+
+    def close(self) -> None:
+        """Hang up and wait for its end."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        self.process.wait(60)
+        self._reader.join(60)
+        self.process.stdout.close()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        try:
+            for line in self.process.stdout:
+                said = json.loads(line)  # what is no protocol ends the conversation, and with it the test
+                assert said["jsonrpc"] == "2.0"
+                with self._told:
+                    self.lines += 1
+                    if "id" in said and "method" not in said:
+                        assert said["id"] not in self.replies, "two answers to one question"
+                        self.replies[said["id"]] = said
+                    self._told.notify_all()
+        finally:
+            with self._told:
+                self._ended = True
+                self._told.notify_all()
