@@ -16,7 +16,8 @@ GROUP = "kb.importers"
 """Entry-point group of other packages: each names an object that is an :class:`kb.importers.base.Importer`."""
 
 MODULES: tuple[str, ...] = (
-    "keyed", "autotune", "caches", "tables", "openevolve", "flashinfer_trace", "descriptions", "code.importer",
+    "keyed", "autotune", "caches", "tables", "kernelbench", "hf_kernels", "openevolve", "flashinfer_trace",
+    "gpumode", "code.importer",
 )  # fmt: skip
 """Modules with an object ``IMPORTER``, or a tuple ``IMPORTERS``; earlier ones are asked first, so what is recognised
 surely comes before what is recognised by its looks."""
