@@ -132,14 +132,14 @@ def definition_fault(body: Mapping[str, Any]) -> str | None:
         body: A definition that :func:`check_definition` let pass.
     """
     if not isinstance(body.get("op_type"), str) or not body["op_type"]:
-        return "it has no op_type"
+        return "a definition without op_type"
     axes = body["axes"]
     odd = sorted({str(axis.get("type")) for axis in axes.values()} - {"const", "var"})
     if odd:
         return f"axes of the type {odd[0]}"
     both = sorted(set(body["inputs"]) & set(body["outputs"]))
     if both:
-        return "an output has the name of an input"
+        return "an output with the name of an input"
     for side in ("inputs", "outputs"):
         for tensor in body[side].values():
             if tensor.get("dtype") not in LOADER_DTYPES:

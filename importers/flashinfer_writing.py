@@ -69,7 +69,7 @@ class Writing:
     def _twice(self, kind: str, name: object) -> str | None:
         key = (kind, str(name))
         if key in self._taken:
-            return f"another {kind} has the name {key[1][:80]}"
+            return f"a second {kind} of the name {key[1][:80]}"
         self._taken.add(key)
         return None
 
