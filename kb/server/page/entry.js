@@ -23,11 +23,13 @@ export async function show({ main, id, url, signal, go, wait }) {
   main.replaceChildren(el("article", { class: "page entry" }, head(context),
     el("nav", { class: "within", "aria-label": "Sections" }, sections.map(([name, title]) => el("a", { href: `#${name}` }, title))),
     el("div", { class: "entry-grid" }, body, facts(found))));
-  for (const [name, title, make] of sections) {
+  const filled = sections.map(([name, title, make]) => {
     const place = el("div", { "aria-busy": "true" }, el("p", { class: "loading" }, "Loading…"));
     body.append(el("section", { id: name, "aria-labelledby": `${name}-title` }, el("h2", { id: `${name}-title` }, title), place));
-    fill(place, make, context);
-  }
+    return fill(place, make, context);
+  });
+  // Where one wants to get to a place of the page, it has to have its height first.
+  if (location.hash || history.state?.top) await Promise.all(filled);
 }
 
 /** Sections load beside one another; one that fails says so and leaves the others alone. */
@@ -76,7 +78,15 @@ async function about(context) {
   context.rendered = shown(context);
   const { readme: nodes } = await context.rendered;
   const title = nodes[0]?.t === "h3" ? nodes.slice(1) : nodes;
+  const negative = context.found.facts.negative;
+  if (negative) return [came(negative, context.found.outcome), readme(title)];
   return nodes.length ? readme(title) : el("p", { class: "empty" }, "It has no readme.");
+}
+
+/** A negative result says first what was hoped for, when, and what happened. */
+function came(negative, outcome) {
+  return el("dl", { class: "pairs came" }, el("dt", {}, "Hypothesis"), el("dd", {}, negative.hypothesis), el("dt", {}, "Condition"), el("dd", {}, negative.condition),
+    el("dt", {}, spoken(outcome)), el("dd", {}, el("strong", {}, negative.effect)));
 }
 
 async function source(context) {
@@ -104,7 +114,6 @@ function facts(found) {
     ["Limits", Object.keys(given.limits ?? {}).length ? table(given.limits) : null],
     ["Provides", list(given.contracts?.provides)],
     ["Excludes", list(given.contracts?.excludes)],
-    ["Condition", given.condition ?? given.negative?.condition ?? null],
     ["Source", given.source ? Object.entries(given.source).map(([name, value]) => el("div", {}, name === "origin" || name === "note" ? null : el("span", { class: "soft" }, `${spoken(name)} `), flat(value))) : null],
     ["Version", String(found.version)],
     ["Digest", el("code", { title: found.digest }, found.digest.slice(0, 12))],

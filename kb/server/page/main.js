@@ -180,6 +180,6 @@ document.addEventListener("kb-online", () => {
 
 get("/v1").then((found) => {
   const faults = found.left_out.length ? ` · ${found.left_out.length} left out because they cannot be read` : "";
-  add(document.getElementById("about"), `kernel-kb ${found.version} · ${found.entries} entries${faults}`);
+  add(document.getElementById("server"), `kernel-kb ${found.version} · ${found.entries} entries${faults}`);
 }, () => {});
 show();

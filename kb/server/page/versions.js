@@ -8,7 +8,7 @@ export async function versions({ id, signal, url }) {
   const found = await part(id, "versions", {}, signal);
   const numbers = found.versions.map((one) => one.version);
   const rows = found.versions.map((one) => [
-    el("a", { href: `${home(id)}?version=${one.version}` }, String(one.version)), day(one.date_utc),
+    el("a", { href: `${home(id)}?version=${one.version}` }, String(one.version)), el("span", { class: "nowrap" }, day(one.date_utc)),
     one.subject ?? "–", one.author ?? "–", el("code", {}, (one.commit ?? "").slice(0, 12) || "–"),
   ]);
   const shown = [table("Versions", ["version", "date", "change", "author", "commit"], rows, { hideCaption: true })];
@@ -32,11 +32,14 @@ function comparing(id, numbers, signal, url) {
       next.searchParams.set("new", now.value);
       history.replaceState(history.state, "", next);
     }
+    place.setAttribute("aria-busy", "true");
     try {
       const found = await part(id, "diff", { old: old.value, new: now.value }, signal);
       place.replaceChildren(diff(found.lines));
     } catch (error) {
       if (error.name !== "AbortError") place.replaceChildren(el("p", { class: "failure inline", role: "alert" }, error.message));
+    } finally {
+      place.removeAttribute("aria-busy");
     }
   }
   compare();

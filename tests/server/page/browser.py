@@ -14,13 +14,14 @@ from types import TracebackType
 from typing import Any, Self
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PATIENCE_S = 60.0
+PATIENCE_S = 15.0
 """How long anything may take; it is only waited for as long as it does."""
 _FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-default-apps",
-    "--disable-extensions", "--disable-dev-shm-usage", "--mute-audio", "--hide-scrollbars", "--force-color-profile=srgb",
-    "--disable-features=Translate,OptimizationHints,MediaRouter", "--disable-domain-reliability", "--no-pings",
+    "--disable-extensions", "--disable-dev-shm-usage", "--mute-audio", "--hide-scrollbars",
+    "--force-color-profile=srgb", "--disable-domain-reliability",
+    "--disable-features=Translate,OptimizationHints,MediaRouter", "--no-pings",
 )  # fmt: skip
 _KEYS: Mapping[str, tuple[str, int, str]] = {
     "Enter": ("Enter", 13, "\r"), "Escape": ("Escape", 27, ""), "ArrowDown": ("ArrowDown", 40, ""),
@@ -119,7 +120,7 @@ class Browser:
         context = self.send("Target.createBrowserContext")["browserContextId"]
         target = self.send("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session)
+        page = Page(self, session, context)
         for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
             page.send(f"{domain}.enable")
         page.resize(width, height)
@@ -149,8 +150,9 @@ class Browser:
 class Page:
     """One page."""
 
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, session: str, context: str) -> None:
         """Keep what it is driven through; made by :meth:`Browser.page`."""
+        self._context = context
         self._browser = browser
         self._session = session
 
@@ -181,7 +183,13 @@ class Page:
         Raises:
             RuntimeError: It throws.
         """
-        found = self.send("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        found = self.send(
+            "Runtime.evaluate",
+            expression=script,
+            awaitPromise=True,
+            returnByValue=True,
+            allowUnsafeEvalBlockedByCSP=False,
+        )
         if "exceptionDetails" in found:
             raise RuntimeError(found["exceptionDetails"]["exception"].get("description", "an error"))
         return found["result"].get("value")
@@ -228,6 +236,10 @@ class Page:
         )
         for kind in ("mousePressed", "mouseReleased"):
             self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
+
+    def close(self) -> None:
+        """Close the page and forget all of it."""
+        self._browser.send("Target.disposeBrowserContext", browserContextId=self._context)
 
     def back(self) -> None:
         """Go one step back in the history."""

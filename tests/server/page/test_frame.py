@@ -1,0 +1,160 @@
+"""The frame around all pages: overviews, colours, phones, readability, what is shown where there is no answer."""
+
+import pytest
+
+from tests.server.page.conftest import OpenPage
+from tests.server.page.store import TIMED
+
+PAGES = (
+    "/",
+    "/?q=silu&device=H200",
+    f"/entry/{TIMED}?old=1&new=2",
+    "/entry/technique/gemm/router",
+    "/entry/kernel/rmsnorm/hostile",
+    "/matrix",
+    "/targets",
+    "/target/small/bf16-h200",
+    "/campaigns",
+)
+_CONTRAST = """(() => {
+  const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
+  const parse = (text) => {
+    canvas.clearRect(0, 0, 1, 1);
+    canvas.fillStyle = text;
+    canvas.fillRect(0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data];
+  };
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * linear(r / 255) + 0.7152 * linear(g / 255) + 0.0722 * linear(b / 255);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const found = parse(getComputedStyle(e).backgroundColor);
+      if (found[3] === 255) return found;
+    }
+    return [255, 255, 255, 255];
+  };
+  const left = 'svg, .unseen, :disabled, .check:has(:disabled), option, .skip';
+  const bad = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const e = walker.currentNode.parentElement;
+    const text = walker.currentNode.data.trim();
+    if (!text || !e.getBoundingClientRect().width || !e.checkVisibility() || e.closest(left)) continue;
+    const [low, high] = [light(parse(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => x - y);
+    const ratio = (high + 0.05) / (low + 0.05);
+    if (ratio < 4.5) bad.push([text.slice(0, 40), e.className, ratio.toFixed(2)]);
+  }
+  return bad; })()"""
+
+
+_NAMELESS = """[...document.querySelectorAll('a[href], button, input, select, [tabindex="0"], svg[role]')]
+  .filter((e) => !(e.textContent.trim() || e.getAttribute('aria-label') || e.labels?.length))
+  .map((e) => e.outerHTML.slice(0, 90))"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_text_can_be_read_and_nothing_is_wider_than_a_phone(look: OpenPage, *, dark: bool) -> None:
+    page = look("/", width=360, height=740, dark=dark)
+    for path in PAGES:
+        page.run(f"history.pushState({{}}, '', '/campaigns'); history.pushState({{}}, '', '{path}'); "
+                 "dispatchEvent(new PopStateEvent('popstate'))")  # fmt: skip
+        page.settled()
+        assert page.run("document.documentElement.scrollWidth") == 360, path
+        assert page.run(_CONTRAST) == [], path
+        assert page.run("document.querySelectorAll('main h1').length") == 1, path
+        assert page.run("document.title").endswith("kernel-kb")
+    page.resize(1280, 900)
+    assert page.run("document.documentElement.scrollWidth") == 1280
+
+
+def test_everything_that_acts_has_a_name_and_every_id_is_there_once(look: OpenPage) -> None:
+    for path in PAGES:
+        page = look(path)
+        nameless = page.run(_NAMELESS)
+        assert nameless == []
+        twice = page.run(
+            "(() => { const all = [...document.querySelectorAll('[id]')].map((e) => e.id);"
+            " return all.filter((id, at) => all.indexOf(id) !== at); })()"
+        )
+        assert twice == []
+        landmarks = page.run("['header', 'nav', 'main', 'footer'].map((name) => !!document.querySelector(name))")
+        assert landmarks == [True] * 4
+
+
+def test_colours_follow_the_system_and_the_switch(look: OpenPage) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light, dark = look("/targets"), look("/targets", dark=True)
+    assert light.run(ground) == "rgb(250, 250, 248)"
+    assert dark.run(ground) == "rgb(16, 18, 21)"
+    light.click("#theme")
+    light.click("#theme")
+    assert light.run(ground) == "rgb(16, 18, 21)"
+    light.run("location.reload()")
+    light.until("document.readyState === 'complete' && document.documentElement.dataset.theme === 'dark'")
+    assert light.run(ground) == "rgb(16, 18, 21)"
+
+
+def test_less_motion_is_respected_and_focus_is_seen(look: OpenPage) -> None:
+    page = look("/")
+    page.run("document.querySelector('main').append(Object.assign(document.createElement('div'), {className: 'bone'}))")
+    assert page.run("getComputedStyle(document.querySelector('.bone')).animationName") == "none"
+    page.press("Tab")
+    page.press("Tab")
+    assert page.run("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+    page.press("?")
+    assert page.run("document.getElementById('help').open") is True
+    page.press("Escape")
+    page.until("!document.getElementById('help').open")
+
+
+def test_the_matrix_says_how_entries_reach_devices(look: OpenPage) -> None:
+    page = look("/matrix?kind=kernel&device=NVIDIA+H200&device=cpu")
+    assert page.texts(".matrix thead th") == ["entry", "H200", "cpu"]
+    rows = page.run("Object.fromEntries([...document.querySelectorAll('.matrix tbody tr')].map((r) =>"
+                    " [r.querySelector('a').dataset.hit, r.querySelector('td').title]))")  # fmt: skip
+    assert len(rows) == 4
+    assert rows[TIMED].startswith("exact: measured on this very device; measured, fresh")
+    assert rows["kernel/silu/two-rows"].startswith("recompile")
+
+
+def test_a_target_has_its_operators_their_share_and_a_plan(look: OpenPage) -> None:
+    page = look("/target/small/bf16-h200")
+    shown = page.text("main")
+    for part in (
+        "MLP activation",
+        "60 %",
+        "router softmax",
+        "Seed plan",
+        "SiLU in one pass",
+        "runs · exact",
+        "Staging a row",
+    ):
+        assert part in shown
+    page.run("document.getElementById('plan-use').value = 'research';"
+             "document.getElementById('plan-use').dispatchEvent(new Event('change'))")  # fmt: skip
+    page.until("location.search === '?use=research'")
+
+
+def test_campaigns_have_results_and_costs(look: OpenPage) -> None:
+    page = look("/campaigns")
+    shown = page.text("main")
+    for part in ("2 days", "5 million tokens", "200 tokens/s", "100 tokens/s", TIMED, "target/small/bf16-h200"):
+        assert part in shown
+
+
+def test_what_is_not_there_is_said(look: OpenPage) -> None:
+    page = look("/entry/kernel/silu/one-pas", wrong=("404",))
+    assert page.text("h1") == "Not found"
+    assert TIMED in page.text(".failure")
+    assert look("/nowhere", wrong=("404",)).text("h1") == "Not found"
+
+
+def test_a_server_that_is_away_is_said_and_noticed_when_it_is_back(look: OpenPage) -> None:
+    page = look("/?q=silu", wrong=("ERR_INTERNET_DISCONNECTED",))
+    page.send("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+    page.click("#nav a[href='/matrix']")
+    page.until("document.querySelector('h1')?.innerText === 'The server does not answer'")
+    assert "trying again" in page.text("#banner")
+    page.send("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
+    page.until("document.querySelector('h1')?.innerText === 'Entries × devices'")
+    assert page.run("document.getElementById('banner').hidden") is True
