@@ -139,7 +139,7 @@ class KeyedImporter:
 
 
 def _path_of(entry: Filed, spec: Spec) -> str | None:
-    """Return the path to export to: the version's folder, if there is one, and the name."""
+    """Return the path to export to: the version's folder, if there is one, and the name, or None if it is not ours."""
     path = str(entry.facts.get("source", {}).get("path", ""))
     name = path.rpartition("/")[2]
     key = tuned.key_of(name)
@@ -147,7 +147,9 @@ def _path_of(entry: Filed, spec: Spec) -> str | None:
     if key is None or not importer._fits(path, key) or windows_fault(name) is not None:
         return None
     parent = path.rpartition("/")[0].rpartition("/")[2]
-    return f"{parent}/{name}" if TRITON_FOLDER.fullmatch(parent) else name
+    short = f"{parent}/{name}" if TRITON_FOLDER.fullmatch(parent) else name
+    # Where the name alone does not tell whose file it is, a folder says it, or another project would claim it.
+    return short if importer._fits(short, key) else f"{spec.project.lower()}/{short}"
 
 
 def _kernel(spec: Spec, key: Key) -> str:
