@@ -40,6 +40,8 @@ async function show({ moved = false, back = false } = {}) {
   const { signal } = current;
   const url = new URL(location.href);
   shownPath = url.pathname + url.search;
+  main.dataset.at = shownPath;
+  main.setAttribute("aria-busy", "true");
   const found = VIEWS.map(([pattern, view]) => [url.pathname.match(pattern), view]).find(([match]) => match);
   mark(url.pathname);
   const kept = back ? history.state ?? {} : {};
@@ -68,9 +70,9 @@ function settle({ moved, kept }) {
 
 /** Show that something is on its way, but not for answers that come at once. */
 function waiting(signal) {
-  main.setAttribute("aria-busy", "true");
+  const before = main.firstElementChild;
   setTimeout(() => {
-    if (signal.aborted || !main.hasAttribute("aria-busy")) return;
+    if (signal.aborted || !main.hasAttribute("aria-busy") || main.firstElementChild !== before) return;
     main.replaceChildren(el("div", { class: "page" }, el("p", { class: "loading" }, "Loading…"),
       Array.from({ length: 5 }, () => el("div", { class: "bone", "aria-hidden": "true" }))));
   }, 180);

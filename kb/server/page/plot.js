@@ -104,7 +104,7 @@ function live(drawing, shown, cross, tip, { width, height, edge }) {
     at = index;
     const one = shown[index];
     cross.setAttribute("d", `M${one.x} ${edge.top}V${height - edge.bottom}M${edge.left} ${one.y}H${width - edge.right}`);
-    tip.replaceChildren(el("strong", {}, one.name), one.lines.map((line) => el("div", {}, line)));
+    tip.replaceChildren(el("strong", {}, one.name), ...one.lines.map((line) => el("div", {}, line)));
     tip.hidden = false;
     const box = drawing.parentNode;
     styled(tip, {

@@ -33,7 +33,12 @@ class View {
     this.frame();
     this.main.setAttribute("aria-busy", "true");
     all ??= await get("/v1/facets", {}, this.signal);
-    await this.ask();
+    try {
+      await this.ask();
+    } catch (error) {
+      if (error.kind !== "refused") throw error;
+      this.broken(error);
+    }
   }
 
   frame() {
@@ -109,6 +114,7 @@ class View {
     this.list.replaceChildren();
     this.more.replaceChildren();
     this.read.replaceChildren();
+    if (all) this.side.replaceChildren(...facets(this.state, null, all, (changes) => this.filter(changes)));
     this.count.replaceChildren(el("span", { class: "failure inline", role: "alert" },
       error.message, error.hint ? ["  Next: ", el("code", {}, error.hint)] : null));
   }

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-PATIENCE_S = 15.0
+PATIENCE_S = 60.0
 """How long anything may take; it is only waited for as long as it does."""
 _FLAGS = (
     "--headless=new", "--remote-debugging-pipe", "--no-first-run", "--no-default-browser-check", "--disable-gpu",
@@ -66,6 +66,7 @@ class Browser:
         self._events: dict[str, list[dict[str, Any]]] = {}
         self._next = 0
         self._gone = False
+        self.idle: list[Page] = []
         threading.Thread(target=self._read, daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -109,7 +110,7 @@ class Browser:
             return list(self._events.get(session, ()))
 
     def page(self, *, width: int = 1280, height: int = 900, dark: bool = False, still: bool = True) -> "Page":
-        """Open an empty page that shares nothing with others.
+        """Open an empty page that knows nothing of others; one that was closed is used again.
 
         Args:
             width: Of the window, CSS pixels.
@@ -117,16 +118,20 @@ class Browser:
             dark: Whether the system prefers dark colours.
             still: Whether the system prefers less motion.
         """
-        context = self.send("Target.createBrowserContext")["browserContextId"]
-        target = self.send("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
-        session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
-        page = Page(self, session, context)
-        for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
-            page.send(f"{domain}.enable")
+        page = self.idle.pop() if self.idle else self._made()
         page.resize(width, height)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         motion = {"name": "prefers-reduced-motion", "value": "reduce" if still else "no-preference"}
         page.send("Emulation.setEmulatedMedia", features=[scheme, motion])
+        return page
+
+    def _made(self) -> "Page":
+        context = self.send("Target.createBrowserContext")["browserContextId"]
+        target = self.send("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
+        session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        page = Page(self, session)
+        for domain in ("Page", "Runtime", "Log", "Network", "Audits"):
+            page.send(f"{domain}.enable")
         return page
 
     def _read(self) -> None:
@@ -150,9 +155,9 @@ class Browser:
 class Page:
     """One page."""
 
-    def __init__(self, browser: Browser, session: str, context: str) -> None:
+    def __init__(self, browser: Browser, session: str) -> None:
         """Keep what it is driven through; made by :meth:`Browser.page`."""
-        self._context = context
+        self._began = 0
         self._browser = browser
         self._session = session
 
@@ -207,7 +212,7 @@ class Page:
                 value = self.run(script)
             except RuntimeError as error:  # between two documents there is none
                 value = str(error) and None
-            if value:
+            if value or value == {}:  # an element is an empty object here
                 return value
             time.sleep(0.03)
         text = self.run("document.body.innerText")
@@ -238,8 +243,16 @@ class Page:
             self.send("Input.dispatchMouseEvent", type=kind, x=place[0], y=place[1], button="left", clickCount=1)
 
     def close(self) -> None:
-        """Close the page and forget all of it."""
-        self._browser.send("Target.disposeBrowserContext", browserContextId=self._context)
+        """Leave the page and forget all that it stored and told."""
+        origin = self.run("location.origin")
+        self.send("Page.navigate", url="about:blank")
+        self.until("location.href === 'about:blank'")
+        self.send("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
+        self._began = len(self._browser.events(self._session))
+        self._browser.idle.append(self)
+
+    def _events(self) -> list[dict[str, Any]]:
+        return self._browser.events(self._session)[self._began :]
 
     def back(self) -> None:
         """Go one step back in the history."""
@@ -256,13 +269,13 @@ class Page:
 
     def asked(self) -> list[str]:
         """Return every address that the page asked for."""
-        sent = [one for one in self._browser.events(self._session) if one["method"] == "Network.requestWillBeSent"]
+        sent = [one for one in self._events() if one["method"] == "Network.requestWillBeSent"]
         return [str(one["params"]["request"]["url"]) for one in sent]
 
     def complaints(self, keep: Callable[[str], bool] = lambda _: True) -> list[str]:
         """Return all errors and warnings: of scripts, of the console, of the policy."""
         found = []
-        for one in self._browser.events(self._session):
+        for one in self._events():
             method, said = one["method"], one["params"]
             if method == "Runtime.exceptionThrown":
                 found.append(json.dumps(said["exceptionDetails"])[:500])

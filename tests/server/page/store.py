@@ -1,4 +1,4 @@
-"""A small knowledge base that has all that the page shows: versions, times by shape, claims, relatives, hostile text."""
+"""A small knowledge base that has what the page shows: versions, times by shape, claims, relatives, hostile text."""
 
 import copy
 import hashlib

@@ -28,7 +28,7 @@ def test_stored_text_does_nothing_but_stand_there(look: OpenPage) -> None:
 
 
 def test_the_browser_itself_refuses_markup_out_of_text(look: OpenPage) -> None:
-    page = look("/entry/kernel/rmsnorm/hostile", wrong=("TrustedHTML", "Policy", "policy"))
+    page = look("/entry/kernel/rmsnorm/hostile", wrong=("This document requires", "Policy", "policy"))
     said = page.run(
         "(() => { try { document.body.innerHTML = '<b>x</b>'; return 'set'; } catch (e) { return e.name; } })()"
     )
@@ -73,9 +73,7 @@ def test_evidence_names_level_freshness_device_and_toolchain(look: OpenPage) -> 
 def test_plots_have_every_figure_its_unit_and_a_table(look: OpenPage) -> None:
     page = look(f"/entry/{TIMED}")
     page.until("document.querySelectorAll('#figures .plot svg').length === 2")
-    labels = page.texts("#figures .plot .label") or page.run(
-        "[...document.querySelectorAll('#figures .plot .label')].map((e) => e.textContent)"
-    )
+    labels = page.run("[...document.querySelectorAll('#figures .plot .label')].map((e) => e.textContent)")
     assert labels == ["num tokens", "latency, µs", "FLOP a byte that must be moved", "TFLOP/s"]
     counts = page.run(
         "[...document.querySelectorAll('#figures .plot')].map((e) => e.querySelectorAll('[data-point]').length)"
@@ -89,7 +87,7 @@ def test_plots_have_every_figure_its_unit_and_a_table(look: OpenPage) -> None:
     assert rows == [2 * len(TOKENS), 2 * len(TOKENS)]
     cells = page.run("document.querySelector('#figures tbody').textContent")
     assert "num_tokens 16,384" in cells
-    assert "77.36" in cells or "µs" not in cells
+    assert "77.36" in cells  # 16,384 × 4,096 × 4 bytes at 4,000 GB/s, × 1.12, and 2.2 µs to launch
     steep = page.run(
         "[...document.querySelectorAll('#figures .tone-0.series')[0].querySelectorAll('[data-point]')]"
         ".map((e) => e.getAttribute('transform').match(/[\\d.]+/g).map(Number))"
@@ -104,7 +102,7 @@ def test_a_plot_is_read_with_arrow_keys(look: OpenPage) -> None:
     page.run("document.querySelector('#figures .plot svg').focus()")
     page.press("ArrowRight")
     first = page.text("#figures .tip")
-    assert "num tokens 16" in first
+    assert "num tokens 16" in first.replace("\n", " ")
     assert "µs" in first
     page.press("ArrowRight")
     assert page.text("#figures .tip") != first
