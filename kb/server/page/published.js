@@ -18,7 +18,12 @@ export function published(claims) {
   });
 }
 
-const said = (metric, name) => `${spoken(metric).replace(new RegExp(` ${name}$`), "")}, ${unit(name)}`;
+/** A metric without the unit at its end, which is said after it. */
+function said(metric, name) {
+  const words = spoken(metric);
+  const end = ` ${name.replace("/", " per ")}`;
+  return `${words.endsWith(end) ? words.slice(0, -end.length) : words}, ${unit(name)}`;
+}
 
 const row = (one) => [one.workload, one.device, one.backend ?? "–", { value: figure(one.value), number: true },
   one.baseline ?? "–", { value: figure(one.baseline_value), number: true }, { value: gained(one), number: true }, one.source];

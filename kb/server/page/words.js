@@ -75,7 +75,7 @@ export const short = (device) => String(device).replace(/^(NVIDIA|AMD Instinct|G
 /** The figure to show for an entry, in one line. */
 export function best(found) {
   if (!found) return null;
-  const gain = found.speedup ? el("strong", {}, ratio(found.speedup)) : null;
+  const gain = found.speedup ? el("strong", { class: found.speedup < 1 ? "loss" : null }, ratio(found.speedup)) : null;
   const against = found.speedup && found.baseline ? ` against ${found.baseline}` : "";
   return el("span", { class: "best", title: [found.workload, found.device, found.source].filter(Boolean).join("\n") },
     gain, gain ? " · " : null, `${figure(found.value)} ${unit(found.unit)}`,

@@ -15,8 +15,8 @@ from kb.server.http.rendering import LARGEST, Node, coloured, tree
 from tests.server.http.conftest import ROW
 
 TAGS = frozenset({
-    "p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "strong", "em", "del", "code", "span", "table", "thead",
-    "tbody", "tr", "th", "td", "hr", "br", "pre", "a",
+    "p", "h3", "h4", "h5", "h6", "ul", "ol", "li", "blockquote", "strong", "em", "del", "code", "span", "table",
+    "thead", "tbody", "tr", "th", "td", "hr", "br", "pre", "a",
 })  # fmt: skip
 
 
