@@ -108,7 +108,7 @@ def listed(state: State, request: Request, query: ListQuery, *, kind: str | None
     def read(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         return browse.listing(connection, scope_of(connection, filters), figures=query.figures)
 
-    rows = state.remembered.get(
+    rows: list[dict[str, Any]] = state.remembered.get(
         ("list", filters, query.figures), now, lambda: [plain(one) for one in state.resident.ask(read)]
     )
     rows = narrowed(rows, query)

@@ -44,10 +44,11 @@ async function show({ moved = false, back = false } = {}) {
   main.setAttribute("aria-busy", "true");
   const found = VIEWS.map(([pattern, view]) => [url.pathname.match(pattern), view]).find(([match]) => match);
   mark(url.pathname);
+  const name = decoded(found?.[0][1] ?? "");
   const kept = back ? history.state ?? {} : {};
   try {
-    if (!found) throw new Fault("refused", "There is no such page.", { hint: "Search finds everything that is here.", status: 404 });
-    await found[1].show({ main, id: decodeURIComponent(found[0][1] ?? ""), url, signal, go, wait: () => waiting(signal) });
+    if (!found || name === null) throw new Fault("refused", "There is no such page.", { hint: "Search finds everything that is here.", status: 404 });
+    await found[1].show({ main, id: name, url, signal, go, wait: () => waiting(signal) });
     if (signal.aborted) return;
     main.removeAttribute("aria-busy");
     settle({ moved, kept });
@@ -55,6 +56,14 @@ async function show({ moved = false, back = false } = {}) {
     if (signal.aborted || error.name === "AbortError") return;
     main.removeAttribute("aria-busy");
     fail(error);
+  }
+}
+
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return null;
   }
 }
 
@@ -115,9 +124,12 @@ document.addEventListener("click", (event) => {
   go(href);
 });
 addEventListener("popstate", () => {
-  if (location.pathname + location.search === shownPath) return;
-  show({ back: true });
+  if (location.pathname + location.search !== shownPath) show({ back: true });
+  else if (location.hash) document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  else scrollTo(0, history.state?.top ?? 0);
 });
+// A view that changes the address by itself says so, for then there is nothing to show anew.
+document.addEventListener("kb-moved", () => { shownPath = location.pathname + location.search; });
 history.scrollRestoration = "manual";
 
 const MARKS = { system: ["◐", "as the system"], light: ["☀", "light"], dark: ["☾", "dark"] };

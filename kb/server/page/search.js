@@ -76,6 +76,7 @@ class View {
     else this.state.delete(name);
     const text = this.state.toString();
     history.replaceState(history.state, "", text ? `/?${text}` : "/");
+    document.dispatchEvent(new CustomEvent("kb-moved"));
   }
 
   filter(changes) {
@@ -88,6 +89,7 @@ class View {
     this.state = next;
     const text = next.toString();
     history.pushState({}, "", text ? `/?${text}` : "/");
+    document.dispatchEvent(new CustomEvent("kb-moved"));
     const focused = document.activeElement?.dataset?.facet;
     this.ask().then(() => this.side.querySelector(`[data-facet="${CSS.escape(focused ?? "")}"]`)?.focus(), (error) => this.broken(error));
   }

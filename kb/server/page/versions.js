@@ -31,6 +31,7 @@ function comparing(id, numbers, signal, url) {
       next.searchParams.set("old", old.value);
       next.searchParams.set("new", now.value);
       history.replaceState(history.state, "", next);
+      document.dispatchEvent(new CustomEvent("kb-moved"));
     }
     place.setAttribute("aria-busy", "true");
     try {

@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.server.page.browser import Page
+from kb.config import Root
+from tests.server.http.conftest import served
+from tests.server.page.browser import Browser, Page
 from tests.server.page.conftest import OpenPage
 from tests.server.page.store import TIMED
 
@@ -165,3 +167,41 @@ def test_a_server_that_is_away_is_said_and_noticed_when_it_is_back(look: OpenPag
     page.send("Network.emulateNetworkConditions", offline=False, latency=0, downloadThroughput=-1, uploadThroughput=-1)
     page.until("document.querySelector('h1')?.innerText === 'Entries × devices'")
     assert page.run("document.getElementById('banner').hidden") is True
+
+
+def test_a_token_is_asked_for_and_sent(look: OpenPage) -> None:
+    page = look("/targets")
+    page.run(
+        "window.real = window.fetch; window.fetch = (url, how) => how.headers.Authorization === 'Bearer secret' ?"
+        ' window.real(url, how) : Promise.resolve(new Response(\'{"detail": "a token"}\', { status: 401 })); 0'
+    )
+    page.click("#nav a[href='/campaigns']")
+    page.until("document.querySelector('h1')?.innerText === 'This server wants a token'")
+    page.run("document.getElementById('token').focus()")
+    page.type("secret")
+    page.run("window.fetch = ((check) => (url, how) => { window.sent = how.headers.Authorization;"
+             " return window.real(url, { ...how, headers: {} }); })(window.fetch); 0")  # fmt: skip
+    page.press("Enter")
+    page.until("document.querySelector('h1')?.innerText === 'Campaigns'")
+    assert page.run("window.sent") == "Bearer secret"
+    assert page.run("localStorage.getItem('token')") is None
+
+
+def test_an_empty_knowledge_base_says_how_to_fill_it(browser: Browser, root: Root) -> None:
+    with served(root) as url:
+        page = browser.page()
+        assert "This knowledge base has no entries yet." in page.open(url).text(".empty")
+        assert "No targets yet" in page.open(f"{url}/targets").text(".empty")
+        assert "No campaigns yet" in page.open(f"{url}/campaigns").text(".empty")
+        assert "No entry fits" in page.open(f"{url}/matrix").text(".empty")
+        assert page.complaints() == []
+        page.close()
+
+
+def test_addresses_that_make_no_sense_are_answered_calmly(look: OpenPage) -> None:
+    page = look("/entry/kernel/%E0%A4%A/x", wrong=("status of 4",))
+    assert page.text("h1") == "Not found"
+    for path in ("/entry/%3Cscript%3E/a/b", "/?kind=%00", "/?family=none", "/?limit=9&evil=1", "/matrix?device=x"):
+        visit(page, path)
+        assert page.text("main")
+        assert "made a mistake" not in page.text("main")

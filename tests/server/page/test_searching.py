@@ -98,10 +98,12 @@ def test_filters_narrow_are_counted_and_go_back_one_by_one(look: OpenPage) -> No
     page.until("location.search === '?kind=kernel'")
     page.settled()
     assert len(ids(page)) == 4
+    page.back()
+    page.until("location.search === '' && document.querySelectorAll('.hit').length === 8")
+    page.click('[data-facet="kind=technique"]')
+    page.until("location.search === '?kind=technique' && document.querySelectorAll('.hit').length === 2")
     page.click(".clear")
-    page.until("location.search === ''")
-    page.settled()
-    assert len(ids(page)) == 8
+    page.until("location.search === '' && document.querySelectorAll('.hit').length === 8")
 
 
 def test_evidence_and_device_are_filters(look: OpenPage) -> None:
