@@ -2,7 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Query, Request, Response
 
@@ -108,10 +108,10 @@ def listed(state: State, request: Request, query: ListQuery, *, kind: str | None
     def read(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         return browse.listing(connection, scope_of(connection, filters), figures=query.figures)
 
-    rows: list[dict[str, Any]] = state.remembered.get(
+    made = state.remembered.get(
         ("list", filters, query.figures), now, lambda: [plain(one) for one in state.resident.ask(read)]
     )
-    rows = narrowed(rows, query)
+    rows = narrowed(cast("list[dict[str, Any]]", made), query)
     counts = narrowing.counts_of(rows, _families(state)) if query.counts else None
     return answers.sent(answers.encoded({**paged(rows, request.url.path, query), "counts": counts}), tag)
 

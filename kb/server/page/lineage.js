@@ -5,7 +5,7 @@ import { el, svg, table } from "/dom.js";
 import { home, spoken } from "/words.js";
 
 const [WIDE, TALL, GAP_X, GAP_Y] = [196, 42, 64, 14];
-const MOST = 60;
+const MOST = 40;
 
 export async function lineage(context) {
   const place = el("div", {});
@@ -25,8 +25,15 @@ function pictured(id, { nodes, edges, complete }) {
   const drawn = edges.filter((edge) => names.has(edge.source) && names.has(edge.target));
   const left = nodes.length - kept.length;
   const rows = edges.map((edge) => [link(edge.source), spoken(edge.relation), link(edge.target)]);
+  const frame = el("div", { class: "scroll graph", tabindex: "0", role: "region", "aria-label": "Lineage graph" }, graph(id, kept, drawn));
+  // Where there is more than fits, one begins at the entry itself.
+  requestAnimationFrame(() => {
+    const here = frame.querySelector(".here")?.getBoundingClientRect();
+    const box = frame.getBoundingClientRect();
+    if (here) frame.scrollTo(here.x - box.x - (box.width - here.width) / 2, here.y - box.y - (box.height - here.height) / 2);
+  });
   return [
-    el("div", { class: "scroll graph", tabindex: "0", role: "region", "aria-label": "Lineage graph" }, graph(id, kept, drawn)),
+    frame,
     left > 0 || !complete ? el("p", { class: "soft" }, left > 0 ? `${left} more are in the list.` : "There is more than is shown.") : null,
     el("details", { class: "data" }, el("summary", {}, "As a list"), table("Lineage", ["from", "relation", "to"], rows, { hideCaption: true })),
   ].filter(Boolean);

@@ -35,6 +35,8 @@ HOSTILE = """# Hostile
 |--:|---|
 | 1 | <b>two</b> |
 
+LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL `CCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCC`
+
 ```python
 def run(x):  # <img src=x onerror="window.broken='code'">
     return x
@@ -175,7 +177,13 @@ def build(folder: Path, judged: Mapping[str, Any]) -> Root:
     parent = '[[lineage]]\nparent = "kernel/silu/one-pass"\nrelation = "mutated"\n'
     _kernel(root, "kernel/silu/two-rows", "SiLU, two rows a CTA", "For short rows.", more=parent)
     _kernel(root, "kernel/softmax/online-row", "Softmax, one row a CTA", "Online maximum.", language="cuda")
-    _kernel(root, "kernel/rmsnorm/hostile", "<b>Bold</b> & <script>", "Text is data.", readme=HOSTILE)
+    _kernel(
+        root,
+        "kernel/rmsnorm/hostile",
+        f"<b>Bold</b> & <script> {'W' * 50}",
+        f"Text is data. {'w' * 90}",
+        readme=HOSTILE,
+    )
     _document(root, "technique/numerics/shared-memory-row", _NEGATIVE)
     claims = [(name, m, value * factor) for name, factor in (("fast", 1.0), ("plain", 2.5)) for m, value in _CURVE]
     written = "".join(_CLAIM.format(backend=name, m=m, value=value) for name, m, value in claims)
