@@ -86,6 +86,8 @@ def is_dialect(body: Mapping[str, Any]) -> bool:
     axes = body.get("axes")
     spec = body.get("spec")
     kinds = [one.get("type") for one in axes.values() if isinstance(one, dict)] if isinstance(axes, dict) else []
+    if isinstance(axes, dict) and not body.get("op_type"):  # the dialect alone does without
+        return True
     return "custom_inputs_entrypoint" in body or "expr" in kinds or (isinstance(spec, dict) and "languages" in spec)
 
 

@@ -117,8 +117,8 @@ def _checked(raw: bytes, name: str) -> dict[str, Any]:
     if not isinstance(metrics, dict) or len(metrics) > 200:
         raise SourceFormatError("field metrics: expected an object of at most 200 numbers")
     for key, value in metrics.items():
-        if not isinstance(value, int | float | str) or (isinstance(value, str) and len(value) > 4000):
-            raise SourceFormatError(f"field metrics.{key[:60]}: expected a number or a text")
+        if not isinstance(value, int | float | str | None) or (isinstance(value, str) and len(value) > 4000):
+            raise SourceFormatError(f"field metrics.{key[:60]}: expected a number, a text or null")
     return body
 
 

@@ -190,6 +190,20 @@ def test_the_dialect_comes_back_and_lies_in_folders_of_its_own(tmp_path: Path) -
     assert not (out / "definitions").exists()
 
 
+def test_a_definition_without_an_op_type_is_one_of_the_dialect(tmp_path: Path) -> None:
+    definition = {
+        "name": "double_n",
+        "axes": {"n": {"type": "var"}},
+        "inputs": {"x": {"shape": ["n"], "dtype": "float32"}},
+        "outputs": {"y": {"shape": ["n"], "dtype": "float32"}},
+        "reference": "def run(x):\n    return 2 * x\n",
+    }
+    source = put(tmp_path / "in", a__definition_dot_json=json.dumps(definition).encode())
+    _, out, made = round_trip(tmp_path, source)
+    assert made.files == ("sol_execbench/double_n/definition.json",)
+    assert json.loads((out / made.files[0]).read_text(encoding="utf-8")) == definition
+
+
 def test_a_reference_that_nobody_published_becomes_one_that_loads_and_raises_and_goes_again() -> None:
     for text in (None, "[code removed: 70 chars]", "two\n\nlines", ""):
         made = stand_in(text)
