@@ -202,6 +202,7 @@ def _sort_in(
     if len(groups) >= 5_000 and key not in groups:
         raise SourceFormatError("expected at most 5,000 different kernels in a table")
     group = groups.setdefault(key, Group(key))
+    _check_sizes(row, number)
     times = {}
     for name, factor in unit.items():
         times[name] = _time(row[name], factor, f"row {number}, {name}")
@@ -214,6 +215,27 @@ def _sort_in(
         group.zeros += 1
         return
     group.rows.append(row)
+
+
+_SIZES = (
+    "m",
+    "n",
+    "k",
+    "batch_size",
+    "num_tokens",
+    "hidden_size",
+    "inter_size",
+    "head_dim",
+    "message_size",
+    "num_heads",
+)
+_SIZE = re.compile(r"\d{1,18}(\.0)?|")
+
+
+def _check_sizes(row: Mapping[str, str], number: int) -> None:
+    for name in _SIZES:
+        if name in row and not _SIZE.fullmatch(row[name]):
+            raise SourceFormatError(f"row {number}, {name}: expected a size, found {row[name][:40]!r}")
 
 
 def _time(text: str, factor: float, place: str) -> float:

@@ -174,7 +174,9 @@ def _parse_all(
             made = True
             if isinstance(found, Skipped):
                 state = "refused" if found.refused else "left"
-                report.note(Line(state, found.path, importer.name, reason=found.reason))
+                # What stops an item as a whole stops all that belongs to it.
+                whole = paths if found.path == item.path else ()
+                report.note(Line(state, found.path, importer.name, reason=found.reason), whole)
                 continue
             ruling = licenses.gate(found, also=options.allow_licenses)
             if ruling.refused is not None:
