@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +53,7 @@ def reasons(report: Report) -> dict[str, str]:
     return {line.path: str(line.reason) for line in report.lines if line.state == "refused"}
 
 
-def facts(root: Root, name: str) -> dict[str, dict[str, str]]:
+def facts(root: Root, name: str) -> dict[str, Any]:
     (found,) = root.entries.glob(f"technique/*/{name}/entry.toml")
     return tomllib.loads(found.read_text(encoding="utf-8"))
 

@@ -272,7 +272,7 @@ def test_drafts_of_a_folder_are_unverified_and_documented(tmp_path: Path, run: C
     (line,) = (line for line in report.lines if line.id)
     assert (line.id, line.evidence) == ("technique/rmsnorm/rms-norm-kernel-rms-norm", "documented")
     assert [line.state for line in report.lines if line.path == "plain.py"] == ["left"]
-    folder = tmp_path / "base/entries" / line.id
+    folder = tmp_path / "base/entries" / str(line.id)
     facts = tomllib.loads((folder / "entry.toml").read_text(encoding="utf-8"))
     assert (facts["operator"], facts["language"]) == ("rmsnorm", "triton")
     assert "unverified" in facts["tags"]
