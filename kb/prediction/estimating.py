@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from kb.prediction.carrying import carry
 from kb.prediction.constants import Constants
 from kb.prediction.curve import Curve, Place
-from kb.prediction.machine import Machine, case_of
-from kb.prediction.values import CALIBRATED, CASES, SAME_DEVICE, Work
+from kb.prediction.machine import Machine, case_of, design_of, distance
+from kb.prediction.values import CALIBRATED, CASES, GENERATIONS, SAME_DEVICE, Work
 from kb.values import Frozen
 
 OUTSIDE = "outside"
@@ -88,6 +88,11 @@ def _across(
         return None
     nearest = min(made, key=lambda one: (CASES.index(one.case), one.size, one.source))
     made = [one for one in made if one.case == nearest.case]
+    if nearest.case == GENERATIONS:
+        # The design whose peaks are nearest speaks alone: one that is farther away was not seen to add anything.
+        nearest = min(made, key=lambda one: (distance(curves[one.source].machine, target), one.source))
+        design = design_of(curves[nearest.source].machine.arch)
+        made = [one for one in made if design_of(curves[one.source].machine.arch) == design]
     weights = [1 / one.size**2 for one in made]
     total = sum(weights)
     mean = sum(weight * math.log(one.us) for weight, one in zip(weights, made, strict=True)) / total

@@ -129,3 +129,9 @@ def case_of(source: Machine, target: Machine) -> str:
     if design_of(source.arch) != design_of(target.arch) or compute > math.log(_SAME_COMPUTE):
         return GENERATIONS
     return SIBLING if memory <= math.log(_SAME_MEMORY) else OTHER_MEMORY
+
+
+def distance(one: Machine, other: Machine) -> float:
+    """Return how far two devices are apart: logarithms of the ratios of their bandwidths and 16-bit peaks, added up."""
+    memory = abs(math.log(one.mem_gbps / other.mem_gbps))
+    return memory + abs(math.log(one.rates["bfloat16"] / other.rates["bfloat16"]))

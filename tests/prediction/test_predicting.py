@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kb.prediction import CASES, Ask, Measurements, Sample, Work, predict, speed_up, split_axes
 from kb.prediction.carrying import carry, parts_of
 from kb.prediction.constants import shipped
-from kb.prediction.machine import Machine, case_of, machine_of
+from kb.prediction.machine import Machine, case_of, distance, machine_of
 
 B200, GB200, H100, H200, L40S = "NVIDIA B200", "NVIDIA GB200", "NVIDIA H100 80GB HBM3", "NVIDIA H200", "NVIDIA L40S"
 DEVICES = (B200, GB200, H100, H200, L40S, "NVIDIA RTX PRO 6000 Blackwell Server Edition")
@@ -280,3 +280,20 @@ def test_a_speed_up_joins_two_intervals() -> None:
     assert ratio.high / ratio.low >= slow.high_us / slow.low_us * 0.999
     assert speed_up(fast, predict(ask(H100, 64, kernel="other"), curve(H100))) is None
     assert speed_up(predict(ask(H100, 64, kernel="other"), curve(H100)), fast) is None
+
+
+def test_of_several_generations_the_nearest_in_peaks_speaks_alone() -> None:
+    # The far one is twice as slow as its peaks say: of a kernel that is bad there and nowhere else.
+    far = [sample(L40S, m, 2 * Law().us(L40S, work_of(m))) for m in (1, 16, 256, 4096)]
+    for target, near in ((B200, H100), (H100, B200)):
+        alone = predict(ask(target, 64), curve(near))
+        both = predict(ask(target, 64), curve(near) + far)
+        assert (both.latency_us, both.source) == (alone.latency_us, machine(near).name)
+    chips = predict(ask(H100, 64), curve(B200) + curve(GB200) + far)
+    assert chips.latency_us == pytest.approx(predict(ask(H100, 64), curve(B200) + curve(GB200)).latency_us)
+
+
+def test_devices_are_as_far_apart_as_their_peaks_either_way() -> None:
+    assert distance(machine(B200), machine(H100)) == distance(machine(H100), machine(B200))
+    assert distance(machine(H100), machine(H100)) == 0
+    assert distance(machine(H100), machine(B200)) < distance(machine(H100), machine(L40S))
