@@ -74,7 +74,8 @@ class Qwen(nn.Module):
         k = rotated(self.k_norm(k).transpose(1, 2), cos, sin)
         k, v = (one.repeat_interleave(self.heads // self.shared, 1) for one in (k, v))
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
-        return self.o((mixed * torch.sigmoid(gate)).reshape(batch, tokens, -1))
+        out: torch.Tensor = self.o((mixed * torch.sigmoid(gate)).reshape(batch, tokens, -1))
+        return out
 
     def experts(self, x: Tensor) -> Tensor:
         weights, chosen = torch.softmax(self.router(x).float(), -1).topk(self.used, -1)
@@ -109,7 +110,8 @@ class Block(nn.Module):
         mixed = self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(tokens.shape))
         back = mixed.view(batch, rows // side, columns // side, side, side, width).permute(0, 1, 3, 2, 4, 5)
         x = x + back.reshape(x.shape)
-        return x + self.down(F.gelu(self.up(self.after(x))))
+        out: torch.Tensor = x + self.down(F.gelu(self.up(self.after(x))))
+        return out
 
 
 class Sam(nn.Module):

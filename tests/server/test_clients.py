@@ -59,7 +59,8 @@ async def session(client: Client) -> dict[str, Any]:
     """Do what an agent does: find, read, write, be judged, mend, file, report."""
     steps: list[str] = []
 
-    async def step(_done: float, _total: float | None, message: str | None) -> None:
+    async def step(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total
         steps.append(str(message))
 
     found = await client.call_tool("search", {"q": "silu", "gpu": "H100"})
@@ -139,7 +140,8 @@ async def given_up(client: Client, base: Root) -> tuple[set[int], Any]:
     server = started_for(base)
     numbers: set[int] = set()
 
-    async def step(_done: float, _total: float | None, message: str | None) -> None:
+    async def step(progress: float, total: float | None, message: str | None) -> None:
+        del progress, total
         if message and "drawing" in message:
             numbers.update(below(server))
             scope.cancel()
@@ -183,7 +185,8 @@ def test_an_agent_that_goes_away_in_the_middle_leaves_no_process(base: Root) -> 
         async with Client(stdio(base)) as client, anyio.create_task_group() as tasks:
             server = started_for(base)
 
-            async def step(_done: float, _total: float | None, message: str | None) -> None:
+            async def step(progress: float, total: float | None, message: str | None) -> None:
+                del progress, total
                 if message and "drawing" in message:
                     numbers.update({server}, below(server))
                     tasks.cancel_scope.cancel()

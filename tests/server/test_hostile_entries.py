@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import anyio
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
+from mcp.types import TextContent, TextResourceContents
 
 from kb.config import Root
 from kb.knowledge_base import KnowledgeBase
@@ -83,7 +84,7 @@ def outside(shown: str) -> str:
     return "\n".join(left)
 
 
-CALLS: list[tuple[str, dict[str, object]]] = [
+CALLS: list[tuple[str, Mapping[str, object]]] = [
     ("search", {"query": "rmsnorm"}),
     ("search", {"query": "rmsnorm", "detail": True}),
     ("get", {"id": ROW}),
@@ -127,10 +128,14 @@ def test_resources_and_the_prompt_are_data_as_well(base: Root) -> None:
     async def read(client: Client) -> list[str]:
         found = []
         for address in ("kb://entries", f"kb://entries/{ROW}", "kb://operators", "kb://hardware", "kb://targets"):
-            found += [str(one.text) for one in (await client.read_resource(address)).contents]
+            found += [
+                str(one.text)
+                for one in (await client.read_resource(address)).contents
+                if isinstance(one, TextResourceContents)
+            ]
         asked = f"x\n\n{ORDER}{TAGGED}\x1b[2J"
         prompt = await client.get_prompt("optimize_target", {"target": asked})
-        return [*found, *(str(one.content.text) for one in prompt.messages)]
+        return [*found, *(one.content.text for one in prompt.messages if isinstance(one.content, TextContent))]
 
     shown = talk(base, read)
     for one in shown:

@@ -20,6 +20,7 @@ from kb.config import Root, derived_folder
 from kb.errors import ConfigError, EntryFormatError
 from kb.service import revalidating
 from kb.service.choosing import Item, Request
+from kb.service.device_locking import device_lock
 from kb.service.revalidating import begin
 from kb.service.verifying import verify
 from kb.store import runs
@@ -164,9 +165,9 @@ def test_a_request_of_its_own_is_a_run_of_its_own(root: Root, write_silu: WriteS
 def test_one_judge_at_a_time_is_at_work_on_a_device(root: Root, write_silu: WriteSilu) -> None:
     write_silu(root)
     run = begin(root, Request())
-    with revalidating.device_lock("cpu"), pytest.raises(LockBusyError, match=f"judges on cpu: process {os.getpid()} "):
+    with device_lock("cpu"), pytest.raises(LockBusyError, match=f"judges on cpu: process {os.getpid()} "):
         next(run.go())
-    with revalidating.device_lock("cuda:0"), revalidating.device_lock("cpu"):
+    with device_lock("cuda:0"), device_lock("cpu"):
         pass
 
 
@@ -251,7 +252,7 @@ def test_waiting_for_the_lock_is_short(root: Root) -> None:
     ready, end = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with revalidating.device_lock("cpu"):
+        with device_lock("cpu"):
             ready.set()
             end.wait(30)
 
@@ -260,7 +261,7 @@ def test_waiting_for_the_lock_is_short(root: Root) -> None:
     ready.wait(10)
     began = time.monotonic()
     try:
-        with pytest.raises(LockBusyError), revalidating.device_lock("cpu"):
+        with pytest.raises(LockBusyError), device_lock("cpu"):
             pass
     finally:
         end.set()
