@@ -18,7 +18,6 @@ import pytest
 from kb import launch
 from kb.config import Root, derived_folder
 from kb.errors import ConfigError, EntryFormatError
-from kb.service import revalidating
 from kb.service.choosing import Item, Request
 from kb.service.device_locking import device_lock
 from kb.service.revalidating import begin
