@@ -43,7 +43,7 @@ def everything(line: socket.socket) -> bytes:
 
 
 def test_answers_over_a_socket_are_those_of_the_test_client(base: Root) -> None:
-    with served(base) as url, httpx2.Client(base_url=url) as client:
+    with served(base) as url, httpx2.Client(base_url=url, timeout=60) as client:
         found = client.get("/v1/search", params={"q": "rmsnorm"})
         assert found.status_code == 200
         assert found.json()["hits"][0]["id"] == ROW
@@ -181,8 +181,8 @@ def test_many_slow_clients_do_not_keep_the_others_waiting(base: Root) -> None:
             for line in lines:
                 line.sendall(b"GET /v1 HTTP/1.1\r\nHost: loc")
             began = time.monotonic()
-            assert httpx2.get(f"{url}/v1/search?q=rmsnorm", timeout=10).status_code == 200
-            assert time.monotonic() - began < 5
+            assert httpx2.get(f"{url}/v1/search?q=rmsnorm", timeout=60).status_code == 200
+            assert time.monotonic() - began < 30  # sixty that are waited for one by one would take a minute
         finally:
             for line in lines:
                 line.close()
