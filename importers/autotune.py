@@ -90,9 +90,13 @@ class LightLLM:
         yield tuned.config_draft(item, recipe, body=body, values=tuned.values_of(raw))
 
 
+_COMMA = re.compile(r",(?![^\[\]]*\])")
+"""Not one inside brackets: ``block_size=[128,128]`` is one field."""
+
+
 def _fields(key: str) -> dict[str, str]:
     fields: dict[str, str] = {}
-    for part in key.split(",") if key else ():
+    for part in _COMMA.split(key) if key else ():
         name, equals, text = part.partition("=")
         if not equals or not re.fullmatch(r"\w{1,60}", name) or name in fields or len(text) > 80:
             raise SourceFormatError(f"expected distinct key=value in the name, found {part[:60]!r}")
