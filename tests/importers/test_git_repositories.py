@@ -392,15 +392,13 @@ def test_a_commit_is_read_with_its_own_folders_alone(bare: Path, tmp_path: Path)
         tree.objects.close()
 
 
-BIG = """
-import resource, sys
+BIG = """import resource, sys
 from pathlib import Path
 from kb.config import Root
 from kb.service import importing
-root = Root(Path(sys.argv[1]))
 options = importing.options_of(format_=None, write=True, stated=(None, None, None), allow=[], device=None, toolchain=[])
 base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-report = importing.run(root, sys.argv[2], options)
+report = importing.run(Root(Path(sys.argv[1])), sys.argv[2], options)
 print(report.files, report.counts["add"], (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) // 1024)
 """
 
