@@ -2,7 +2,6 @@
 
 import logging
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -10,7 +9,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -18,14 +17,13 @@ import numpy as np
 import pytest
 
 from kb.errors import ConfigError, RetrievalError, StoreError
-from kb.retrieval import chroma, chroma_records, vectors
+from kb.retrieval import chroma_records, vectors
 from kb.retrieval.chroma import Changes, ChromaFolder, ChromaServer
 from kb.retrieval.embed import Space
 from kb.store.locks import locked
+from tests.retrieval.chroma_store import DIM, SPACE, answered_by_chroma, embedded, finds_everything, same, store
 
 REPOSITORY = Path(__file__).parent.parent.parent
-DIM = 16
-SPACE = Space("test", DIM, (("model", "00"),), "by hand")
 OTHER = Space("test", DIM, (("model", "01"),), "by hand")
 
 # What a node does that adds an entry: read, add, write and sync, each step under its lock.
@@ -56,25 +54,12 @@ for turn in range(count):
 index.close()
 """
 
-Index = ChromaFolder | ChromaServer
-
 
 def finished(*processes: "subprocess.Popen[str]") -> bool:
     """Wait for processes; tell whether all ended well."""
     for process in processes:
         process.communicate(timeout=120)
     return not any(process.returncode for process in processes)
-
-
-def store(folder: Path, count: int, *, seed: int = 0, space: Space = SPACE) -> vectors.Vectors:
-    random = np.random.default_rng(seed)
-    matrix = random.normal(size=(count, DIM)).astype(np.float32)
-    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
-    return vectors.save(folder, space, {f"kernel/x/e-{n:04}": (f"{seed}", matrix[n]) for n in range(count)})
-
-
-def embedded(folder: Path) -> ChromaFolder:
-    return ChromaFolder(folder, partial(vectors.load, folder), lock=partial(locked, folder / "chroma.lock"))
 
 
 def adder(folder: Path, name: str, count: int, *, url: str = "") -> "subprocess.Popen[str]":
@@ -84,21 +69,6 @@ def adder(folder: Path, name: str, count: int, *, url: str = "") -> "subprocess.
         stdout=subprocess.PIPE,
         text=True,
     )
-
-
-def finds_everything(index: Index, found: vectors.Vectors) -> bool:
-    """Ask for every vector by itself."""
-    return all(index.search(found.matrix[row], limit=1)[0][0] == one for one, row in found.rows.items())
-
-
-def same(one: list[tuple[str, float]], other: list[tuple[str, float]]) -> bool:
-    return [entry for entry, _ in one] == [entry for entry, _ in other] and bool(
-        np.allclose([score for _, score in one], [score for _, score in other], atol=1e-5)
-    )
-
-
-def answered_by_chroma(caplog: pytest.LogCaptureFixture) -> bool:
-    return not [record for record in caplog.records if record.name == "kb.retrieval.chroma"]
 
 
 @pytest.fixture
@@ -225,72 +195,6 @@ def test_threads_of_one_process_may_ask_at_once(tmp_path: Path, index: ChromaFol
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder / chroma.FOLDER)
-
-
-def _a_file_instead(folder: Path) -> None:
-    _remove(folder)
-    (folder / chroma.FOLDER).write_bytes(b"")
-
-
-def _damage(pattern: str, how: str) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        file = next((folder / chroma.FOLDER).rglob(pattern))
-        if how == "removed":
-            file.unlink()
-        elif how == "empty":
-            os.truncate(file, 0)
-        else:
-            body = bytearray(file.read_bytes())
-            middle = len(body) // 2
-            body[:600] = b"garbage!" * 75
-            body[middle : middle + 8] = b"garbage!"
-            file.write_bytes(bytes(body))
-
-    return apply
-
-
-DAMAGE: dict[str, Callable[[Path], None]] = {
-    "folder removed": _remove,
-    "a file instead": _a_file_instead,
-    "state removed": lambda folder: (folder / chroma.STATE).unlink(),
-    "state is junk": lambda folder: (folder / chroma.STATE).write_bytes(b"[1"),
-} | {
-    f"{pattern} {how}": _damage(pattern, how)
-    for pattern in ("chroma.sqlite3", "data_level0.bin", "index_metadata.pickle")
-    for how in ("removed", "empty", "overwritten")
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", list(DAMAGE))
-def test_a_damaged_index_is_rebuilt(tmp_path: Path, what: str, caplog: pytest.LogCaptureFixture) -> None:
-    found = store(tmp_path, 25)
-    first = embedded(tmp_path)
-    assert first.sync() == Changes(25, 0, rebuilt=True)
-    first.close()
-    DAMAGE[what](tmp_path)
-    second = embedded(tmp_path)
-    assert same(second.search(found.matrix[4], limit=6), found.search(found.matrix[4], limit=6))
-    second.close()
-    caplog.clear()
-    third = embedded(tmp_path)
-    assert third.sync() == Changes(0, 0, rebuilt=False)
-    assert finds_everything(third, found)
-    third.close()
-    assert answered_by_chroma(caplog)
-
-
-def test_damage_under_an_open_reader_is_healed_at_its_next_query(tmp_path: Path, index: ChromaFolder) -> None:
-    found = store(tmp_path, 25)
-    assert len(index.search(found.matrix[0], limit=3)) == 3
-    _remove(tmp_path)
-    store(tmp_path, 26)
-    grown = vectors.load(tmp_path)
-    assert same(index.search(found.matrix[4], limit=6), grown.search(found.matrix[4], limit=6))
-    assert finds_everything(index, grown)
 
 
 def test_a_writer_killed_at_any_moment_costs_nothing(tmp_path: Path, index: ChromaFolder) -> None:
