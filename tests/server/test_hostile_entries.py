@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mcp import Client
 from mcp.types import TextContent, TextResourceContents
-from mcp.types import TextContent, TextResourceContents
 
 from kb.config import Root
 from kb.knowledge_base import KnowledgeBase
