@@ -1,6 +1,5 @@
 """A git repository is a source at a commit; whatever it holds, nothing of it is checked out, run or obeyed."""
 
-import os
 import subprocess
 import sys
 import tomllib
@@ -390,31 +389,3 @@ def test_a_commit_is_read_with_its_own_folders_alone(bare: Path, tmp_path: Path)
                 tree.read(path)
     finally:
         tree.objects.close()
-
-
-BIG = """import resource, sys
-from pathlib import Path
-from kb.config import Root
-from kb.service import importing
-options = importing.options_of(format_=None, write=True, stated=(None, None, None), allow=[], device=None, toolchain=[])
-base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-report = importing.run(Root(Path(sys.argv[1])), sys.argv[2], options)
-print(report.files, report.counts["add"], (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base) // 1024)
-"""
-
-
-def test_a_repository_of_100_000_files_is_read_in_bounded_memory(root: Root, tmp_path: Path) -> None:
-    place = tmp_path / "big.git"
-    commit(place, FILES)
-    blob = git(place, "rev-parse", "main:LICENSE")
-    thousand = tree_of(place, [("100644", b"f%03d.txt" % n, blob) for n in range(1000)])
-    own = [("100644", b"LICENSE", blob), ("40000", b"ops", git(place, "rev-parse", "main:ops"))]
-    commit_tree(place, tree_of(place, [*(("40000", b"d%03d" % n, thousand) for n in range(100)), *own]))
-    done = subprocess.run(
-        [sys.executable, "-c", BIG, str(root.path), str(place)],
-        capture_output=True, text=True, check=True, timeout=280,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
-    files, added, grown_mib = map(int, done.stdout.split())
-    assert (files, added) == (100_002, 2)
-    assert grown_mib < 200
