@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,22 +30,26 @@ def held(device: str) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, device], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
+    assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     try:
         yield process
     finally:
-        process.communicate(timeout=30)
+        process.stdin.close()
+        process.wait(timeout=30)
+        process.stdout.close()
 
 
 def test_whoever_waits_learns_for_whom_and_then_goes_on() -> None:
     said: list[str] = []
     with held("cpu") as other:
-        assert other.stdin is not None
+        end = other.stdin
+        assert end is not None
 
         def told(words: str) -> None:
             said.append(words)
-            threading.Thread(target=other.communicate).start()
+            end.close()
 
         with device_lock("cpu", wait_s=60, waiting=told):
             pass

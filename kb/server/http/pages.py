@@ -27,6 +27,8 @@ class PageFiles(StaticFiles):
             path: Below the page's folder.
             scope: Of the request.
         """
+        if ".." in scope["path"].replace("\\", "/").split("/"):
+            raise HTTPException(404)  # nothing of ours is addressed upwards; a resolved path would be another page
         plain = path.replace("\\", "/").strip("/")
         if plain in _VIEWS or plain.startswith(_BELOW):
             return self._shell(200)
