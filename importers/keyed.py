@@ -7,8 +7,10 @@ from typing import Any
 from kb.errors import SourceFormatError
 from kb.importers import devices, tuned
 from kb.importers.base import Context, Draft, Exported, Filed, Folder, Item, Skipped, values_digest
+from kb.importers.keyed_layout import runtime_files
 from kb.importers.keyed_specs import BLOCK, SPECS, TRITON_FOLDER, Spec, triton_of
 from kb.importers.naming import unsafe_path, windows_fault
+from kb.importers.reading import object_of
 from kb.importers.tree import SourceFile
 from kb.importers.tuned import Key, Recipe, Table
 
@@ -123,7 +125,10 @@ class KeyedImporter:
         return _path_of(entry, self.spec) is not None and "config.json" in entry.files
 
     def export(self, entries: Iterable[Filed]) -> Iterator[Exported | Skipped]:
-        """Write the files under the names and folders that the runtime looks for, byte for byte as they came."""
+        """Write the files under the names and folders that the runtime looks for.
+
+        What was imported is written byte for byte as it came; entries in our own layout are put into the runtime's.
+        """
         for entry in entries:
             path = _path_of(entry, self.spec)
             if path is None or "config.json" not in entry.files:
@@ -133,9 +138,15 @@ class KeyedImporter:
             if fault is not None:
                 yield Skipped(entry.id, f"its source path cannot be written: {fault}")
                 continue
-            yield Exported(path, entry.files["config.json"])
-            if "config_down.json" in entry.files:
-                yield Exported(f"{path.removesuffix('.json')}_down.json", entry.files["config_down.json"])
+            try:
+                files = runtime_files(entry.files)
+                for body in files.values():
+                    _table(self.spec, object_of(body, depth=8))
+            except SourceFormatError as error:
+                yield Skipped(entry.id, f"it cannot be written as {self.spec.name}: {error.message}")
+                continue
+            for suffix, body in files.items():
+                yield Exported(f"{path.removesuffix('.json')}{suffix}.json", body)
 
 
 def _path_of(entry: Filed, spec: Spec) -> str | None:

@@ -56,9 +56,13 @@ def split(source: str) -> tuple[str, str | None]:
         The address, and the commit, branch or tag, or None.
     """
     address, at, wanted = source.rpartition("@")
-    if at and "/" not in wanted and ":" not in wanted and ("/" in address or ":" in address) and wanted:
+    if at and "/" not in wanted and ":" not in wanted and wanted and _is_place(address):
         return address, wanted
     return source, None
+
+
+def _is_place(address: str) -> bool:
+    return "/" in address or ":" in address or Path(address).is_dir()
 
 
 def is_address(source: str) -> bool:
@@ -168,6 +172,8 @@ def _head(git_dir: Path, common: Path) -> str:
 
 
 def _named(git_dir: Path, common: Path, wanted: str) -> str:
+    if wanted == "HEAD":
+        return _head(git_dir, common)
     if _REF.fullmatch(wanted):
         for prefix in ("refs/heads/", "refs/tags/", "refs/remotes/origin/", "refs/remotes/"):
             found = _id_of_ref(git_dir, common, prefix + wanted)
@@ -175,7 +181,9 @@ def _named(git_dir: Path, common: Path, wanted: str) -> str:
                 return found
     if _SHORT_ID.fullmatch(wanted):
         return wanted
-    raise SourceUnavailableError(f"the repository has no commit, branch or tag {wanted[:80]!r}")
+    raise SourceUnavailableError(
+        f"the repository has no commit, branch or tag {wanted[:80]!r}", hint="git branch -a; git tag"
+    )
 
 
 def _borrowing(scratch: Path, object_format: str) -> Path:

@@ -70,7 +70,7 @@ def _show(done: "Report") -> None:
 
     table(import_report.HEAD, import_report.rows(done))
     for reason, count in import_report.refusals(done):
-        say(f"refused {count}: {reason}")
+        say(f"refused {count}: {reason} ({import_report.example(done, reason)})")
     counts = ", ".join(f"{number} {state}" for state, number in sorted(done.counts.items()))
     write(f"{counts or 'nothing found'}{'' if done.written else '; nothing was written (--write)'}")
 

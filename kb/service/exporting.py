@@ -1,5 +1,6 @@
 """Write entries in the formats of other projects."""
 
+import difflib
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,11 +8,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kb.config import Root
-from kb.errors import ConfigError, StoreError
+from kb.errors import ConfigError, EntryNotFoundError, StoreError
 from kb.importers.base import Exported, Exporter, Filed, Skipped, sha256
 from kb.importers.naming import unsafe_path, windows_fault
 from kb.importers.registry import exporter
-from kb.models.vocabulary import EVIDENCE
+from kb.models.vocabulary import ENTRY_ID, EVIDENCE
 from kb.service import searching
 from kb.service.flashinfer_kernels import Kernels
 from kb.service.openevolve_population import Population
@@ -92,6 +93,10 @@ class _Staging:
 
 def _filed(root: Root, ids: Iterable[str]) -> Iterator[Filed]:
     for name in ids:
+        if ENTRY_ID.fullmatch(name) and not layout.folder_of(root.entries, name).is_dir():
+            near = difflib.get_close_matches(name, list(layout.entry_ids(root.entries)), 3)
+            hint = f"did you mean {', '.join(near)}?" if near else "kb list"
+            raise EntryNotFoundError(f"no entry has the id {name!r}", hint=hint)
         stored = files.read(layout.folder_of(root.entries, name), name)
         yield Filed(stored.id, stored.file.version, stored.facts, stored.readme, stored.files)
 
@@ -124,6 +129,7 @@ def export(root: Root, form: str, ids: Sequence[str], output: Path, *, choice: C
         ImporterError: The format is unknown, or can only be read.
         ConfigError: The folder is not empty, or two entries would be one file, or ids and a choice are given.
         RetrievalError: There is no such operator or device.
+        EntryNotFoundError: There is no such entry.
         EntryFormatError: An id is none, or its entry is broken.
         StoreError: The folder cannot be written.
     """

@@ -46,6 +46,12 @@ def rows(report: Report) -> list[tuple[str, ...]]:
     return [*made, ("all", "", *map(str, totals))]
 
 
+def example(report: Report, reason: str) -> str:
+    """Return a file that was refused for a reason, and how many more there are."""
+    found = [line.path for line in report.lines if line.state == "refused" and (line.reason or "no reason") == reason]
+    return f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
+
+
 def refusals(report: Report, most: int = 20) -> list[tuple[str, int]]:
     """Return the reasons why files were refused, the most frequent first."""
     found = Counter(line.reason or "no reason" for line in report.lines if line.state == "refused")

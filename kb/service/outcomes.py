@@ -13,6 +13,7 @@ from kb.models.record import record_id
 from kb.models.vocabulary import ENTRY_ID
 from kb.planning import Tally
 from kb.service import history, proving, verifying
+from kb.service.targets import whole_id
 from kb.store import files, layout, outcomes, records
 from kb.store.files import StoredEntry
 from kb.store.outcomes import Borne, FiledOutcome, OutcomeFile, Used
@@ -64,7 +65,7 @@ def report_outcome(
     if result not in RESULTS:
         raise ConfigError(f"no result is called {result!r}", hint=f"one of {', '.join(RESULTS)}")
     said = _note(note)
-    used, goal = _stored(root, entry), _stored(root, target)
+    used, goal = _stored(root, entry), _stored(root, whole_id(root, target))
     if goal.file.target is None:
         raise ConfigError(f"{goal.id} is no target", hint="kb list --kind target")
     if used.kind in ("target", "campaign"):
@@ -170,7 +171,9 @@ def _record(root: Root, entry_id: str, name: str) -> Filed:
     try:
         return records.read_one(root.entries, entry_id, name)
     except EntryFormatError as error:
-        raise EvidenceRefusedError(error.message.replace(f"{root.entries}/", ""), hint=error.hint) from error
+        said = error.message.replace(f"{root.entries}/", "")
+        message = f"{entry_id}/{layout.RECORDS}/{name}: {said.removeprefix(f'{entry_id}/{layout.RECORDS}/{name}: ')}"
+        raise EvidenceRefusedError(message, hint=error.hint or f"kb evidence {entry_id} names its records") from error
 
 
 def _descendant(root: Root, used: StoredEntry, entry_id: str) -> StoredEntry:

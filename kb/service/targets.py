@@ -101,6 +101,19 @@ def list_targets(root: Root) -> list[Listed]:
     return found
 
 
+def whole_id(root: Root, name: str) -> str:
+    """Return the id of a target whose name may be short.
+
+    Args:
+        root: The knowledge base.
+        name: An id, which is returned as it is, or what :func:`find_target` takes.
+
+    Raises:
+        EntryNotFoundError: A short name is none, or that of several.
+    """
+    return name if name.count("/") >= 2 else find_target(root, name)[0]
+
+
 def find_target(root: Root, name: str) -> tuple[str, Target]:
     """Read one target.
 

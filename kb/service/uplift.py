@@ -9,6 +9,7 @@ from kb.errors import EntryNotFoundError
 from kb.service import outcomes
 from kb.service.indexing import ask
 from kb.service.seeding import everything
+from kb.service.targets import whole_id
 from kb.store.outcomes import FiledOutcome
 from kb.units import geometric_mean
 
@@ -70,6 +71,7 @@ def uplift_of(root: Root, *, target: str | None = None) -> Uplift:
         EntryNotFoundError: There is no such target.
     """
     rows = ask(root, everything)
+    target = target if target is None else whole_id(root, target)
     if target is not None and not any(row["id"] == target and row["kind"] == "target" for row in rows):
         raise EntryNotFoundError(f"no target has the id {target!r}", hint="kb list --kind target")
     found, ignored = outcomes.read_all(root, rows)

@@ -109,9 +109,6 @@ class Access:
         given = [value for name, value in headers if name == b"authorization"]
         if not given:
             return Caller(address, None, frozenset({"read"}) if self._settings.is_loopback else frozenset())
-        wait = self._failures.wait_of(address)
-        if wait:
-            raise Problem(429, "too many tokens that are none", headers={"Retry-After": str(wait)})
         scheme, _, text = given[0].decode("latin-1").partition(" ")
         try:
             token = self._tokens.match(text.strip()) if len(given) == 1 and scheme.lower() == "bearer" else None
@@ -119,6 +116,12 @@ class Access:
             # Where tokens cannot be read nobody has one; why is nothing for clients.
             raise Problem(503, "tokens cannot be read", hint="its owner: kb token list") from error
         if token is None:
+            # Looked at last: who has a token is not locked out by others behind the same address.
+            wait = self._failures.wait_of(address)
+            if wait:
+                raise Problem(
+                    429, "too many tokens that are none", hint="kb token list", headers={"Retry-After": str(wait)}
+                )
             self._failures.take(address)
             raise Problem(
                 401,
