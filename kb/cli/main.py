@@ -44,8 +44,9 @@ from kb.errors import ConfigError
 from kb.plain import terminal_width
 
 EPILOG = (
-    "Exit codes: 0 done, 2 settings or usage, 3 not found, 4 format, 5 changed without a version, 6 store, 7 search, "
-    "8 operator, 9 device, 10 judge, 13 evidence refused, 20 not accepted."
+    "Exit codes: 0 done, 1 any other error, 2 settings or usage, 3 not found, 4 format, 5 changed without a version, "
+    "6 store, 7 search, 8 operator, 9 device, 10 judge, 11 no such source, 12 license, 13 evidence refused, "
+    "20 not accepted, 130 interrupted."
 )
 
 app = typer.Typer(

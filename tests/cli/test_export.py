@@ -53,3 +53,10 @@ def test_formats_and_operators_can_be_completed() -> None:
     assert formats("open") == ["openevolve"]
     assert "rmsnorm" in operators("rms")
     assert Choice() == Choice(None, None, None)
+
+
+def test_the_help_names_every_format_that_can_be_written() -> None:
+    from kb.cli.export import WRITTEN
+    from kb.importers.registry import exporters
+
+    assert WRITTEN.split(", ") == list(exporters())

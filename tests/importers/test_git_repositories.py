@@ -121,6 +121,7 @@ def test_a_commit_a_branch_and_a_tag_can_be_named_and_nothing_else(run: Run, bar
     git(bare, "branch", "feature/x", first)
     commit(bare, {"LICENSE": MIT.encode()}, day=2)
     assert states(run(bare, write=False)) == {}
+    assert states(run(bare, write=False, stated=(None, "HEAD", None))) == {}
     for stated in (first, first[:8], "v1", "feature/x"):
         assert len(states(run(bare, write=False, stated=(None, stated, None)))) == 2, stated
     for wrong in ("nothing", "--upload-pack=x", "../../HEAD", "main:ops", "main^", "0" * 40, "v1\nv2"):

@@ -224,6 +224,19 @@ def test_what_is_no_record_is_refused(base: Root, given: str) -> None:
         report_outcome(base, ENTRY, target=TARGET, result="lost", record=given)
 
 
+def test_a_record_that_is_not_there_is_named(base: Root) -> None:
+    name = f"{ENTRY}/records/20260101T000000Z-{'0' * 12}.json"
+    with pytest.raises(EvidenceRefusedError) as caught:
+        report_outcome(base, ENTRY, target=TARGET, result="lost", record=name)
+    assert "/records/" in str(caught.value) or "expected KIND/TOPIC/SLUG/records" in str(caught.value)
+    assert caught.value.hint is not None
+
+
+def test_a_target_may_be_named_by_its_last_part(base: Root) -> None:
+    made = report_outcome(base, ENTRY, target=TARGET.rsplit("/", 1)[1], result="neutral")
+    assert made.target == TARGET
+
+
 def test_reporting_the_same_again_stores_nothing(base: Root) -> None:
     first = report_outcome(base, ENTRY, target=TARGET, result="lost", note="slower at batch 1")
     again = report_outcome(base, ENTRY, target=TARGET, result="lost", note="  slower at batch 1 ")
