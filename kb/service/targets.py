@@ -11,7 +11,7 @@ from typing import Any
 
 from kb import hardware
 from kb.config import Root
-from kb.errors import EntryFormatError, EntryNotFoundError, SourceUnavailableError
+from kb.errors import EntryChangedError, EntryFormatError, EntryNotFoundError, SourceUnavailableError
 from kb.models.documents import Target, Traffic
 from kb.service.adding import Added, add
 from kb.store import content, files, layout
@@ -279,4 +279,8 @@ def file_draft(drafted: Drafted, root: Root) -> Added:
         EntryChangedError: Another target has this id and version.
     """
     with tempfile.TemporaryDirectory() as folder:
-        return add(write_draft(drafted, Path(folder)), drafted.id, root)
+        try:
+            return add(write_draft(drafted, Path(folder)), drafted.id, root)
+        except EntryChangedError as error:
+            hint = f"--id target/… files it beside {drafted.id}; or -o DIR, a higher version there, and kb add DIR"
+            raise EntryChangedError(error.message, hint=hint) from error

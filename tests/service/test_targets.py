@@ -86,8 +86,9 @@ def test_two_devices_halve_widths_and_show_in_the_id(tmp_path: Path) -> None:
 def test_the_same_id_with_other_contents_is_not_overwritten(tmp_path: Path, root: Root) -> None:
     file_draft(drafted(tmp_path), root)
     file_draft(drafted(tmp_path), root)
-    with pytest.raises(KbError, match="version"):
+    with pytest.raises(KbError, match="version") as changed:
         file_draft(drafted(tmp_path, batch_size=7), root)
+    assert "--id" in str(changed.value.hint)
     write_draft(drafted(tmp_path), tmp_path / "out")
     with pytest.raises(SourceUnavailableError, match="it is there already"):
         write_draft(drafted(tmp_path), tmp_path / "out")
