@@ -47,7 +47,12 @@ class KnowledgeBase:
             resident: What is open already, to be shared; :meth:`close` leaves it open then.
             judge: Runs one judgement; the default starts a process of its own for each.
             judges: Judgements that run at one time; four more may wait.
+
+        Raises:
+            TypeError: The root is a path: :meth:`open` takes those.
         """
+        if not isinstance(root, Root):
+            raise TypeError(f"expected a Root, found {type(root).__name__}; KnowledgeBase.open(PATH) takes a path")
         self.root = root
         self.resident = resident or Resident(root, semantic=semantic)
         self._owns = resident is None
