@@ -1,5 +1,6 @@
 """Ghost replay, the judge's side: leave out one kernel at a time and see whether the values still come right."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,9 @@ _LIMIT = 24
 
 _MOST_LAUNCHES = 64
 """Most kernels and workloads whose launch parameters are kept."""
+
+_TRIALS = 3
+"""Most workloads in which a ghost must change nothing to count as idle: a carry has nothing to do in one block."""
 
 _WORKERS = 3
 """Most workers of one replay: a ghost may hang or crash the one it lives in, which shows that it was needed."""
@@ -154,25 +158,40 @@ class _Replay:
                 self.found.launched.append({**row, "parameters": given})
 
     def _test(self, name: str, workloads: set[int]) -> None:
-        """Make one name a ghost, and write down whether the result is right without it."""
+        """Make one name a ghost, and write down whether the results of several workloads are right without it."""
+        cases = self._trials(workloads)
+        if not cases:
+            return
+        self.ask(op="haunt", name=name)
+        self.found.ghost = name
+        right = True
+        for case in cases:
+            self.used.add(case.index)
+            right = self._right(case)
+            if not right:
+                break
+        self.found.ghost = None
+        self.ask(op="haunt", name=None)
+        self.found.tested.append(name)
+        if right:
+            (self.found.idle if name.startswith("kernel:") else self.found.hiding).append(name)
+
+    def _trials(self, workloads: set[int]) -> list[Case]:
+        """Choose a case of each of a few workloads, the largest first: where one block covers all, none is missed."""
         # Each ghost meets contents that this worker never computed: freed memory cannot hold the answer.
         fresh = [
             case
             for case in self.plan.cases
             if case.workload in workloads and case.turn > 0 and case.contents == FRESH and case.index not in self.used
         ]
-        case = next((one for one in fresh if self._telling(one)), None)
-        if case is None:
-            return
-        self.used.add(case.index)
-        self.ask(op="haunt", name=name)
-        self.found.ghost = name
-        right = self._right(case)
-        self.found.ghost = None
-        self.ask(op="haunt", name=None)
-        self.found.tested.append(name)
-        if right:
-            (self.found.idle if name.startswith("kernel:") else self.found.hiding).append(name)
+        size = {one: math.prod(self.plan.workloads[one].axes.values()) for one in workloads}
+        firsts: dict[int, Case] = {}
+        for case in sorted(fresh, key=lambda one: -size[one.workload]):
+            if case.workload not in firsts and self._telling(case):
+                firsts[case.workload] = case
+            if len(firsts) == _TRIALS:
+                break
+        return list(firsts.values())
 
     def _telling(self, case: Case) -> bool:
         """Tell whether a case has enough results for luck to be ruled out: neither zero nor what fills fresh memory."""

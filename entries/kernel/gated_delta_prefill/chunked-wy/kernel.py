@@ -47,6 +47,7 @@ def _chunk_solve(
     u_ptr,
     a_ptr,
     sum_ptr,
+    rest_ptr,
     scale,
     stride_qb,
     stride_qt,
@@ -66,6 +67,7 @@ def _chunk_solve(
     BLOCK_V: tl.constexpr,
     CHUNK: tl.constexpr,
     PRECISION: tl.constexpr,
+    EXACT: tl.constexpr,
     WIDEN: tl.constexpr,
 ):
     line = tl.program_id(1).to(tl.int64)
@@ -75,7 +77,11 @@ def _chunk_solve(
     live = token < seq_len
     gate = (batch * seq_len + token) * v_heads + head
     # Padding tokens: no decay and nothing written, so that they leave the state alone.
-    decay = tl.cumsum(tl.load(g_ptr + gate, mask=live, other=0.0), 0)
+    g = tl.load(g_ptr + gate, mask=live, other=0.0)
+    decay = tl.cumsum(g, 0)
+    # What is left to decay after a token is summed by itself: last - decay loses as much as the whole sum holds.
+    after = live & (token + 1 < seq_len) & (row + 1 < CHUNK)
+    rest = tl.cumsum(tl.load(g_ptr + gate + v_heads, mask=after, other=0.0), 0, reverse=True)
     beta = tl.load(beta_ptr + gate, mask=live, other=0.0)
     keys = tl.arange(0, BLOCK_K)
     keep = live[:, None] & (keys < dim)[None, :]
@@ -84,8 +90,12 @@ def _chunk_solve(
     q_rows = batch * stride_qb + (head // group) * stride_qh + token[:, None] * stride_qt
     q = tl.load(q_ptr + q_rows + keys[None, :], mask=keep, other=0.0)
     past = row[:, None] >= row[None, :]
+    span = decay[:, None] - decay[None, :]
+    if EXACT:
+        # The difference errs by an ulp of the sums: nothing to 16-bit results, more than float32 ones may lose.
+        span = tl.cumsum(tl.where(row[:, None] > row[None, :], g[:, None], 0.0), 0)
     # Masked before exp: above the diagonal the exponent is positive and may overflow.
-    fade = tl.exp(tl.where(past, decay[:, None] - decay[None, :], float("-inf")))
+    fade = tl.exp(tl.where(past, span, float("-inf")))
     lower = _dot(k, tl.trans(k), WIDEN) * fade * beta[:, None]
     lower = tl.where(row[:, None] > row[None, :], lower, 0.0)
     inverse = _unit_lower_inverse(lower, CHUNK, PRECISION)
@@ -94,6 +104,7 @@ def _chunk_solve(
     a_tile = (chunk_line + row)[:, None] * CHUNK + row[None, :]
     tl.store(a_ptr + a_tile, scores.to(a_ptr.dtype.element_ty))
     tl.store(sum_ptr + chunk_line + row, decay)
+    tl.store(rest_ptr + chunk_line + row, rest)
     solved = inverse * beta[None, :]
     w = _dot(solved * tl.exp(decay)[None, :], k, WIDEN)
     tl.store(w_ptr + (chunk_line + row)[:, None] * BLOCK_K + keys[None, :], w.to(w_ptr.dtype.element_ty))
@@ -112,6 +123,7 @@ def _chunk_carry(
     u_ptr,
     a_ptr,
     sum_ptr,
+    rest_ptr,
     state_ptr,
     y_ptr,
     new_ptr,
@@ -160,7 +172,7 @@ def _chunk_carry(
             operand = memory.to(k.dtype)
         u -= _dot(w, operand, WIDEN)
         y = _dot(q, operand, WIDEN) * (tl.exp(decay) * scale)[:, None]
-        faded = u * tl.exp(last - decay)[:, None]
+        faded = u * tl.exp(tl.load(rest_ptr + scratch))[:, None]
         if not WIDEN:
             y += _dot(a, u.to(k.dtype), WIDEN)
             memory = memory * tl.exp(last) + _dot(tl.trans(k), faded.to(k.dtype), WIDEN)
@@ -195,7 +207,7 @@ def run(
 
     Returns:
         y like v, and the last state. Scratch a token and value head: (head_dim + head_dim_v + 64) elements of the
-        dtype of v and one float32.
+        dtype of v and two float32.
     """
     batch_size, seq_len, v_heads, dim_v = v.shape
     dim = q.shape[3]
@@ -212,19 +224,19 @@ def run(
     w = torch.empty((rows, block_k), dtype=kind, device=v.device)
     u = torch.empty((rows, block_v), dtype=kind, device=v.device)
     a = torch.empty((rows, CHUNK), dtype=kind, device=v.device)
-    sums = torch.empty((rows,), dtype=torch.float32, device=v.device)
+    sums, rest = (torch.empty((rows,), dtype=torch.float32, device=v.device) for _ in range(2))
     sizes = (seq_len, v_heads, v_heads // q.shape[2], dim, dim_v)
     precision = "tf32" if v.dtype == torch.bfloat16 else "tf32x3"
     q_k_strides = (*q.stride()[:3], *k.stride()[:3])
     _chunk_solve[(chunks, lines)](
-        q, k, v, g.contiguous(), beta.contiguous(), w, u, a, sums, scale, *q_k_strides, *v.stride()[:3], *sizes,
-        BLOCK_K=block_k, BLOCK_V=block_v, CHUNK=CHUNK, PRECISION="ieee" if widen else precision, WIDEN=widen,
-        num_warps=4, num_stages=1,
+        q, k, v, g.contiguous(), beta.contiguous(), w, u, a, sums, rest, scale, *q_k_strides, *v.stride()[:3], *sizes,
+        BLOCK_K=block_k, BLOCK_V=block_v, CHUNK=CHUNK, PRECISION="ieee" if widen else precision,
+        EXACT=v.dtype == torch.float32, WIDEN=widen, num_warps=4, num_stages=1,
     )  # fmt: skip
     # 32 columns a CTA: 32 heads x 4 blocks fill 132 SMs with one prompt; wider blocks re-read w, q, k, a less often.
     block_c = min(32 if lines * block_v // 64 < 132 else 64, block_v)
     _chunk_carry[(triton.cdiv(dim_v, block_c), lines)](
-        q, k, w, u, a, sums, state, y, new_state, scale, *q_k_strides, *sizes,
+        q, k, w, u, a, sums, rest, state, y, new_state, scale, *q_k_strides, *sizes,
         BLOCK_K=block_k, BLOCK_V=block_v, BLOCK_C=block_c, CHUNK=CHUNK, WIDEN=widen, num_warps=4, num_stages=2,
     )  # fmt: skip
     return y, new_state
