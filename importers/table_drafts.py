@@ -102,7 +102,7 @@ def draft_of(
 
 def _delta(kernel: str) -> tuple[str, ...]:
     if "conv1d" in kernel:
-        return ("causal_conv1d_update",) if "update" in kernel else ()
+        return ("causal_conv1d_update",) if "update" in kernel else ("causal_conv1d",)
     decode = re.search(r"decode|recurrent|update|sigmoid_gating", kernel)
     return ("gated_delta_decode",) if decode else ("gated_delta_prefill",)
 

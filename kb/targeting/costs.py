@@ -1,4 +1,4 @@
-"""Costs of what no operator spec says, and of what a spec's contract makes dearer than a serving engine does."""
+"""Costs of what no spec says, says by axes that rows of targets leave open, or makes dearer than an engine does."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -124,5 +124,6 @@ OWN: Mapping[str, CostModel] = MappingProxyType(
 )
 """Cost models that come before those of the specs.
 
-Those that append to a cache are here because their specs return a whole new cache, where an engine writes a few slots.
+Those that append to a cache are here because their specs return a whole new cache, where an engine writes a few slots;
+``causal_conv1d`` and ``embedding`` because rows leave the length of the state and the vocabulary open.
 """
