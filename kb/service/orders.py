@@ -21,10 +21,13 @@ USES = ("awkward", "target")
 """Small and ugly workloads, for values; real shapes of targets, for a GPU."""
 
 
-QUICK: dict[str, Any] = {"pairs": 6, "extensions": 1, "confirm": False, "most_bytes": 64 << 20}
+QUICK: dict[str, Any] = {
+    "pairs": 6, "extensions": 1, "confirm": False, "least_calls": 4, "most_bytes": 64 << 20, "draw_s": 5.0,
+    "exact_s": 2.0,
+}  # fmt: skip
 """The effort of a quick timing, as fields of ``shaping.Effort``."""
 
-_QUICK_MS, _QUICK_BYTES = 3.0, 300_000_000
+_QUICK_MS, _QUICK_BYTES = 2.0, 150_000_000
 """Workloads that take longer than this at best, or move more, are left out of a quick timing where there are others."""
 
 _INTERPRETED = ("triton",)

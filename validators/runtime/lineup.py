@@ -8,13 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kb.validators.operators.spec import Operator, Workload
+from kb.validators.operators.spec import Arguments, Operator, Workload
 from kb.validators.runtime import accelerator
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.pairing import Regime
 from kb.validators.runtime.shaping import Effort, Trial, try_out
 from kb.validators.runtime.sides import FailedError, Side
-from kb.validators.runtime.supply import ShapesVaryError
+from kb.validators.runtime.supply import ShapesVaryError, Supply
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,8 @@ class Task:
     """The same against each of those, the fastest first: should results of the baseline be wrong."""
     place: int = 0
     """Number of workload and regime among all."""
+    example: Arguments | None = None
+    """A draw of the workload, from which sizes are read."""
 
     def without_baseline(self) -> "Task | None":
         """Return the same against the next baseline, None if there is none."""
@@ -85,6 +87,8 @@ class Lineup:
         self.sides: dict[bytes, Side] = {}
         """By source: those that run and rest."""
         self._known: dict[bytes, tuple[Baseline, list[Workload]]] = {}
+        self._supplies: dict[tuple[int, bool], Supply] = {}
+        """By workload and whether weights are shared; while baselines are tried out."""
 
     def open(self, baselines: Sequence[Baseline]) -> None:
         """Start them, on a GPU side by side, and have their kernels built; those that cannot are told of."""
@@ -130,6 +134,7 @@ class Lineup:
                 key = self.workloads.index(task.workload), regimes.index(task.regime)
                 tried.setdefault(key, []).append(task)
             side.rest()
+        self._supplies.clear()
         for which, workload in enumerate(self.workloads):
             if not any(key[0] == which for key in tried):
                 self.notes.append(f"{shown(workload)}: no baseline")
@@ -147,8 +152,9 @@ class Lineup:
         for workload in workloads:
             for regime in regimes:
                 label = f"{baseline.name}, {shown(workload)}, {regime.cache}, {regime.launch}"
+                supply = self._supply(workload, regime)
                 try:
-                    trial = try_out(side, self.operator, workload, regime=regime, peaks=peaks, effort=effort)
+                    trial = try_out(side, supply, regime=regime, peaks=peaks, effort=effort)
                 except FailedError as error:
                     self.notes.append(f"{label}: {error.detail[:200]}")
                 except ShapesVaryError:
@@ -161,7 +167,14 @@ class Lineup:
                     if trial is None:
                         self.notes.append(f"{label}: does not fit into the cache")
                     else:
-                        yield Task(workload, regime, baseline, trial)
+                        yield Task(workload, regime, baseline, trial, example=supply.example)
+
+    def _supply(self, workload: Workload, regime: Regime) -> Supply:
+        shared = regime.cache == "warm"
+        key = self.workloads.index(workload), shared
+        if key not in self._supplies:
+            self._supplies[key] = Supply(self.operator, workload, shared=shared)
+        return self._supplies[key]
 
     def opponent(self, tasks: Sequence[Task]) -> Side:
         """Return the side of some tasks' baseline, which rests since it was tried out, or start it in fresh processes.

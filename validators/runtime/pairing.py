@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
-from kb.validators.operators.spec import Operator, Workload
+from kb.validators.operators.spec import Arguments, Operator, Workload
 from kb.validators.runtime.assessing import ArbiterProcess
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.layout import Layout, moving_bytes
@@ -25,6 +25,9 @@ CANDIDATE, BASELINE = "candidate", "baseline"
 
 _LOOKED_BYTES, _LEAST_LOOKS = 32 << 20, 4
 """Outputs of one batch that are handed over and compared with the baseline's, and how many calls at least."""
+
+_AHEAD_BYTES = 1 << 30
+"""Most contents that are drawn for later batches than those of one block."""
 
 _SETTLE_S = 0.002
 """Time for the judge's own threads to fall asleep after they drew contents."""
@@ -56,6 +59,9 @@ class Shape:
     steady_s: float = 0.0
     """How long each side runs untimed, at least, before the first block, so that clocks have risen."""
     extensions: int = 0
+    draw_s: float | None = None
+    exact_s: float | None = None
+    """As in ``Effort``."""
 
     @property
     def most_pairs(self) -> int:
@@ -89,11 +95,13 @@ class Session:
         baseline: Side,
         telemetry: Telemetry,
         arbiter: ArbiterProcess | None = None,
+        example: Arguments | None = None,
     ) -> None:
         self.regime, self.shape, self.telemetry = regime, shape, telemetry
         self.sides = {CANDIDATE: candidate, BASELINE: baseline}
-        self.supply = Supply(operator, workload, shared=regime.cache == "warm")
-        self.scrutiny = Scrutiny(operator, workload, kind=candidate.kind, arbiter=arbiter)
+        self.supply = Supply(operator, workload, shared=regime.cache == "warm", budget_s=shape.draw_s, example=example)
+        self.scrutiny = Scrutiny(operator, workload, kind=candidate.kind, arbiter=arbiter, budget_s=shape.exact_s)
+        self._ahead: list[list[Drawn]] = []
         self._dice = random.SystemRandom()
         self._batch = self._draw_batch()
         self._result_bytes = 0
@@ -203,12 +211,16 @@ class Session:
         )  # fmt: skip
 
     def _drawn(self, batch: Batch) -> list[Drawn]:
-        """Draw the contents of slots and spares; each spare holds what comes into its slot."""
-        drawn = self.supply.following(self.shape.slots, self.shape.spares)
-        for _, slot, spare in batch.swaps:
-            at = self.shape.slots + spare
-            drawn[at] = self.supply.replacement(drawn[slot], drawn[at], slot)
-        return drawn
+        """Return the contents of slots and spares; each spare holds what comes into its slot."""
+        if not self._ahead:
+            self._ahead = self.supply.several(self._batches_at_once(), self.shape.slots)
+        drawn = self._ahead.pop()
+        return drawn + [self.supply.replacement(drawn[slot], slot) for _, slot, _ in batch.swaps]
+
+    def _batches_at_once(self) -> int:
+        """Return for how many batches contents are drawn at once: of one block, or so many that all cores draw."""
+        size = self.shape.slots * max(1, self.supply.moving_bytes + self.supply.static_bytes)
+        return max(self.shape.batches, min(self.supply.threads // self.shape.slots, _AHEAD_BYTES // size))
 
     def _looks(self, batch: Batch, picks: Sequence[int]) -> list[int]:
         """Choose the calls whose outputs are compared with the baseline's: all, or as many as are little to move.

@@ -108,7 +108,13 @@ class Scrutiny:
     """The judge of timed calls of one workload."""
 
     def __init__(
-        self, operator: Operator, workload: Workload, *, kind: str, arbiter: ArbiterProcess | None = None
+        self,
+        operator: Operator,
+        workload: Workload,
+        *,
+        kind: str,
+        arbiter: ArbiterProcess | None = None,
+        budget_s: float | None = None,
     ) -> None:
         """Prepare.
 
@@ -117,7 +123,9 @@ class Scrutiny:
             workload: Axes, dtype and law.
             kind: ``cpu`` or ``cuda``.
             arbiter: Computes on the device what is too large for here; None to compute in this process.
+            budget_s: Time for comparisons with the reference that need not be made; None for ``BUDGET_S``.
         """
+        self._budget_s = BUDGET_S if budget_s is None else budget_s
         self.operator, self.workload, self.kind, self.arbiter = operator, workload, kind, arbiter
         self.checked = 0
         self._spent_s = 0.0
@@ -149,7 +157,7 @@ class Scrutiny:
                 return replace(wrong, call=index)
         far = [i for i, one in found.items() if not alike(self.operator, self.workload, one, counterparts[i])]
         wanted = list(always) + far[:8]
-        if self._spent_s < BUDGET_S:
+        if self._spent_s < self._budget_s:
             wanted += [one for one in chosen if one not in wanted]
         for index in dict.fromkeys(wanted):
             bad = self.exact(drawn[index], found[index])

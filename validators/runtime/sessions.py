@@ -304,6 +304,7 @@ class _Timing:
             session = Session(
                 self.operator, task.workload, regime=task.regime, shape=task.trial.shape, candidate=candidate,
                 baseline=baseline, telemetry=self.telemetry, arbiter=self.arbiter if heavy else None,
+                example=task.example,
             )  # fmt: skip
             try:
                 blocks = session.run(is_open=partial(self._is_open, task))

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kb.validators.operators.spec import Operator, Workload
 from kb.validators.runtime.layout import Layout, moving_bytes
 from kb.validators.runtime.pairing import Regime, Shape
 from kb.validators.runtime.sides import Batch, FailedError, Side
@@ -57,6 +56,10 @@ class Effort:
     """Whether a difference is measured again in fresh processes, whose result replaces the first."""
     most_bytes: int | None = None
     """Most new contents of one batch, whose drawing takes most of the time; None: as many as the device's bound."""
+    draw_s: float | None = None
+    """Time for drawing in one session beyond which contents come back to other weights; None: ``supply.BUDGET_S``."""
+    exact_s: float | None = None
+    """Time for comparisons with the reference in one session; None: ``scrutiny.BUDGET_S``."""
 
 
 @dataclass(frozen=True)
@@ -117,19 +120,28 @@ def shape_for(
     several = 3 if slots * call_us < _SHORT_US and slots * supply.moving_bytes <= _SEVERAL_BYTES else 1
     batches = max(several, math.ceil(effort.least_calls / slots))
     spares = min(2, slots // 2)
-    return Shape(slots, spares, batches, sweep, effort.pairs, effort.warm_ups, _STEADY_S[kind], effort.extensions)
+    return Shape(
+        slots, spares, batches, sweep, effort.pairs, effort.warm_ups, _STEADY_S[kind], effort.extensions,
+        effort.draw_s, effort.exact_s,
+    )  # fmt: skip
 
 
 def try_out(
     side: Side,
-    operator: Operator,
-    workload: Workload,
+    supply: Supply,
     *,
     regime: Regime,
     peaks: Mapping[str, Any],
     effort: Effort,
 ) -> Trial | None:
     """Time one baseline alone, and choose the shape of a session from it.
+
+    Args:
+        side: The baseline's, started.
+        supply: Of the workload, with shared weights in a warm regime; its kept contents serve all trials.
+        regime: How.
+        peaks: What ``peaks.measure`` returned.
+        effort: Bounds.
 
     Returns:
         Its time per call with that shape; None where the regime does not fit the workload.
@@ -138,7 +150,6 @@ def try_out(
         FailedError, WorkerEndedError: The baseline cannot do this.
         ShapesVaryError: Contents differ in shape.
     """
-    supply = Supply(operator, workload, shared=regime.cache == "warm")
     size = supply.moving_bytes + supply.static_bytes
     few = max(1, min(_TRIAL_SLOTS, _MOVING_BYTES[side.kind] // max(size, 1)))
     sweep = ROTATION * int(peaks["l2_bytes"]) if regime.cache == "cold" else 0
@@ -163,19 +174,18 @@ def try_out(
 
 def _alone(side: Side, supply: Supply, shape: Shape, regime: Regime) -> list[float]:
     """Return the time of one call in a few batches, microseconds."""
-    drawn = supply.begin(shape.slots, 0, _TRIALS + 2)
+    # A baseline is trusted: it may meet the same contents again, which a candidate never does.
+    drawn = supply.kept(shape.slots)
+    contents = _bytes(supply, drawn)
     side.lay(Layout(drawn, slots=shape.slots, moving=supply.moving, shared=supply.static if supply.shared else ()))
     order = tuple(range(shape.slots))
-    side.time(_bytes(supply, drawn), Batch(order, sweep_bytes=shape.sweep_bytes), picks=(0,))
+    side.time(contents, Batch(order, sweep_bytes=shape.sweep_bytes), picks=(0,))
     batch = Batch(order, launch=regime.launch, sweep_bytes=shape.sweep_bytes, touch=regime.cache == "warm")
     if regime.launch == "graph":
         failed = side.capture(batch)
         if failed is not None:
             raise FailedError("crashed", failed)
-    readings = []
-    for _ in range(_TRIALS + 1):
-        contents = _bytes(supply, supply.following(shape.slots, 0))
-        readings.append(side.time(contents, batch, picks=(0,)).wall_us / shape.slots)
+    readings = [side.time(contents, batch, picks=(0,)).wall_us / shape.slots for _ in range(_TRIALS + 1)]
     side.rest()
     return readings[1:]
 

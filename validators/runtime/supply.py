@@ -91,16 +91,27 @@ def same_form(one: Arguments, other: Arguments) -> bool:
 class Supply:
     """Draws for one workload."""
 
-    def __init__(self, operator: Operator, workload: Workload, *, shared: bool) -> None:
+    def __init__(
+        self,
+        operator: Operator,
+        workload: Workload,
+        *,
+        shared: bool,
+        budget_s: float | None = None,
+        example: Arguments | None = None,
+    ) -> None:
         """Prepare.
 
         Args:
             operator: The trusted spec.
             workload: Axes, dtype and law.
             shared: One set of static arguments for all slots, as in the warm regime.
+            budget_s: Time for drawing in one session beyond which contents come back; None for ``BUDGET_S``.
+            example: A draw of this workload, from which sizes are read; None to make one.
         """
         self.operator, self.workload, self.shared = operator, workload, shared
-        first = self._draw(secrets.randbits(62), None)
+        self._budget_s = BUDGET_S if budget_s is None else budget_s
+        first = self._draw(secrets.randbits(62), None) if example is None else example
         static = static_indices(operator)
         self.static = tuple(i for i in sorted(static) if i < len(first) and isinstance(first[i], torch.Tensor))
         """Positions of static tensors."""
@@ -109,8 +120,10 @@ class Supply:
         self.example = first
         self._weights: list[tuple[int, Arguments]] = []
         self._pool: list[tuple[int, Arguments]] = []
+        self._kept: list[tuple[int, Arguments]] = []
         self._turn = 0
-        self._threads = max(1, min(8, os.cpu_count() or 1))
+        self.threads = max(1, min(16, os.cpu_count() or 1))
+        """Draws that are made side by side."""
 
     @property
     def moving_bytes(self) -> int:
@@ -138,33 +151,57 @@ class Supply:
         """
         began = time.monotonic()
         seeds = [secrets.randbits(62) for _ in range(slots + spares)]
-        made = self._many(seeds)
-        if not all(same_form(one, self.example) for one in made):
+        first = self._many(seeds)
+        if not all(same_form(one, self.example) for _, one in first):
             raise ShapesVaryError
-        first = list(zip(seeds, made, strict=True))
         self._weights = first[: 1 if self.shared else slots] if self.static else []
         cost = (time.monotonic() - began) * batches
-        self._pool = self._coming_back(first, slots, cost) if self.static and cost > BUDGET_S else []
+        self._pool = self._coming_back(first, slots, cost) if self.static and cost > self._budget_s else []
         self._turn = 1
         return self._fitted(first, slots)
 
     def _coming_back(self, first: list[tuple[int, Arguments]], slots: int, cost: float) -> list[tuple[int, Arguments]]:
         """Return a pool whose size shares no factor with the number of slots: pairs repeat as late as they can."""
-        size = max(len(first), int(len(first) * BUDGET_S / cost))
+        size = max(len(first), int(len(first) * self._budget_s / cost))
         while math.gcd(size, slots) != 1:
             size += 1
         seeds = [secrets.randbits(62) for _ in range(size - len(first))]
-        return first + list(zip(seeds, self._many(seeds), strict=True))
+        return first + self._many(seeds)
+
+    def kept(self, slots: int) -> list[Drawn]:
+        """Return contents that are drawn once and come back each time, for a baseline that is tried out alone.
+
+        Args:
+            slots: How many calls.
+
+        Raises:
+            ShapesVaryError: Draws of this workload differ in shape.
+        """
+        self._kept += self._many([secrets.randbits(62) for _ in range(slots - len(self._kept))])
+        first = self._kept[:slots]
+        if not all(same_form(one, self.example) for _, one in first):
+            raise ShapesVaryError
+        self._weights = first[: 1 if self.shared else slots] if self.static else []
+        return self._fitted(first, slots)
 
     def following(self, slots: int, spares: int) -> list[Drawn]:
         """Return the contents of one batch: of its slots, then of its spares."""
         count = slots + spares
         if self._pool:
-            at = [(self._turn * slots + k) % len(self._pool) for k in range(count)]
-            self._turn += 1
-            return self._fitted([self._pool[i] for i in at], slots)
-        seeds = [secrets.randbits(62) for _ in range(count)]
-        return self._fitted(list(zip(seeds, self._many(seeds), strict=True)), slots)
+            return self._from_pool(slots, count)
+        return self._fitted(self._many([secrets.randbits(62) for _ in range(count)]), slots)
+
+    def several(self, batches: int, slots: int) -> list[list[Drawn]]:
+        """Return the contents of the slots of some batches, all drawn side by side."""
+        if self._pool:
+            return [self._from_pool(slots, slots) for _ in range(batches)]
+        found = self._many([secrets.randbits(62) for _ in range(batches * slots)])
+        return [self._fitted(found[at : at + slots], slots) for at in range(0, len(found), slots)]
+
+    def _from_pool(self, slots: int, count: int) -> list[Drawn]:
+        at = [(self._turn * slots + k) % len(self._pool) for k in range(count)]
+        self._turn += 1
+        return self._fitted([self._pool[i] for i in at], slots)
 
     def with_weights_of(self, spare: Drawn, slot: int) -> Drawn:
         """Return a spare's contents together with the static arguments of the slot into which they are put."""
@@ -172,16 +209,16 @@ class Supply:
         arguments = spare.arguments if weights is None else _joined(self.operator, spare.arguments, weights)
         return Drawn(spare.seed, seed, arguments)
 
-    def replacement(self, drawn: Drawn, spare: Drawn, slot: int) -> Drawn:
+    def replacement(self, drawn: Drawn, slot: int) -> Drawn:
         """Return what comes in place of a slot's contents before a call: they themselves, but for one element.
 
         A single element, so that only who reads all of the input sees it; where an operator's inputs admit no such
-        change, the spare's own contents.
+        change, other contents altogether.
         """
         seed = secrets.randbits(62)
         changed = _edited(self.operator, drawn.arguments, seed)
         if changed is None:
-            return self.with_weights_of(spare, slot)
+            return self.with_weights_of(Drawn(seed, None, self._draw(seed, None)), slot)
         return Drawn(drawn.seed, drawn.static_seed, changed, seed)
 
     def _of_slot(self, slot: int) -> tuple[int | None, Arguments | None]:
@@ -193,11 +230,11 @@ class Supply:
         made = [Drawn(seed, None, arguments) for seed, arguments in found]
         return [self.with_weights_of(one, k) for k, one in enumerate(made[:slots])] + made[slots:]
 
-    def _many(self, seeds: Sequence[int]) -> list[Arguments]:
-        if len(seeds) < 2 or self._threads < 2 or self.moving_bytes + self.static_bytes < 1 << 16:
-            return [self._draw(seed, None) for seed in seeds]
-        with ThreadPoolExecutor(self._threads) as pool:
-            return list(pool.map(lambda seed: self._draw(seed, None), seeds))
+    def _many(self, seeds: Sequence[int]) -> list[tuple[int, Arguments]]:
+        if len(seeds) < 2 or self.threads < 2 or self.moving_bytes + self.static_bytes < 1 << 16:
+            return [(seed, self._draw(seed, None)) for seed in seeds]
+        with ThreadPoolExecutor(self.threads) as pool:
+            return list(pool.map(lambda seed: (seed, self._draw(seed, None)), seeds))
 
     def _draw(self, seed: int, static_seed: int | None) -> Arguments:
         return mixed(self.operator, self.workload, seed=seed, static_seed=static_seed)

@@ -85,7 +85,7 @@ def test_too_many_results_are_wrong(drawn: list[Drawn]) -> None:
 def test_seeds_alone_give_the_arguments_of_a_call_again(drawn: list[Drawn]) -> None:
     supply = Supply(OPERATOR, WORKLOAD, shared=False)
     first = supply.begin(4, 2, 3)
-    changed = supply.replacement(first[1], first[4], 1)
+    changed = supply.replacement(first[1], 1)
     for one in (*first[:4], changed):
         again = mixed(OPERATOR, WORKLOAD, seed=one.seed, static_seed=one.static_seed, edit_seed=one.edit_seed)
         assert same_form(again, one.arguments)
@@ -97,9 +97,10 @@ def test_where_no_element_may_be_changed_all_contents_are_replaced() -> None:
     workload = next(w for w in operator.workloads if w.law == "normal" or w.law == next(iter(operator.laws)))
     supply = Supply(operator, workload, shared=False)
     first = supply.begin(2, 1, 2)
-    changed = supply.replacement(first[0], first[2], 0)
+    changed = supply.replacement(first[0], 0)
     assert changed.edit_seed is None
-    assert changed.seed == first[2].seed
+    assert changed.seed not in {one.seed for one in first}
+    assert same_form(changed.arguments, first[0].arguments)
 
 
 def test_drawing_that_costs_too_much_brings_contents_back_to_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,10 +126,11 @@ def test_contents_are_new_in_every_batch_and_replacements_differ_by_one_element(
     supply = Supply(OPERATOR, WORKLOAD, shared=False)
     first = supply.begin(4, 2, 10)
     later = supply.following(4, 2)
-    tensors = [one.arguments[0] for one in (*first, *later)]
+    more = [one for batch in supply.several(3, 4) for one in batch]
+    tensors = [one.arguments[0] for one in (*first, *later, *more)]
     assert len({bytes(t.numpy()) for t in tensors}) == len(tensors)  # type: ignore[attr-defined]
-    assert all((a.arguments[1] == b.arguments[1]).all() for a, b in zip(first[:4], later[:4], strict=True))  # type: ignore[attr-defined]
-    changed = supply.replacement(later[1], later[4], 1)
+    assert all((a.arguments[1] == b.arguments[1]).all() for a, b in zip(first[:4] * 4, later[:4] + more, strict=True))  # type: ignore[attr-defined]
+    changed = supply.replacement(later[1], 1)
     assert int((changed.arguments[0] != later[1].arguments[0]).sum()) == 1  # type: ignore[attr-defined]
 
 
