@@ -83,8 +83,8 @@ def _conv_walk(
     if first + SPAN >= tokens:
         # The walk may have run past the last token by up to three rows, so the state is read again.
         for place in tl.static_range(WIDTH - 1):
-            row = tokens + (place - (WIDTH - 1))
-            kept = _known(x_ptr, state_ptr, row, x_token, channel, channels, WIDTH)
+            end = tokens + (place - (WIDTH - 1))
+            kept = _known(x_ptr, state_ptr, end, x_token, channel, channels, WIDTH)
             tl.store(new_ptr + (seq * (WIDTH - 1) + place) * channels + channel, kept, mask=own)
 
 

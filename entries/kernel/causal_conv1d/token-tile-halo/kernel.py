@@ -38,11 +38,11 @@ def _conv_tile(
     tl.store(y_ptr + at, z.to(y_ptr.dtype.element_ty), mask=(token < tokens)[:, None] & own[None, :])
     if first + BLOCK_T >= tokens:
         for place in tl.static_range(WIDTH - 1):
-            row = tokens + (place - (WIDTH - 1))
-            if row >= 0:
-                kept = tl.load(x_ptr + row.to(tl.int64) * x_token + channel, mask=own)
+            end = tokens + (place - (WIDTH - 1))
+            if end >= 0:
+                kept = tl.load(x_ptr + end.to(tl.int64) * x_token + channel, mask=own)
             else:
-                kept = tl.load(state_ptr + (row + (WIDTH - 1)) * channels + channel, mask=own)
+                kept = tl.load(state_ptr + (end + (WIDTH - 1)) * channels + channel, mask=own)
             tl.store(new_ptr + (seq * (WIDTH - 1) + place) * channels + channel, kept, mask=own)
 
 
