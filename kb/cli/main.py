@@ -36,6 +36,7 @@ from kb.cli import (
     status,
     target,
     token,
+    tuned,
     validate,
     verify,
 )
@@ -109,6 +110,7 @@ for module in (
     status,
     target,
     token,
+    tuned,
     validate,
     verify,
 ):
