@@ -184,6 +184,10 @@ class Exported:
     path: str
     """Path below the folder that is exported to, with ``/``."""
     body: bytes
+    entry: str | None = None
+    """Id of the entry that it was made of: its license and origin are those of the file. None if of no single one."""
+    license: str | None = None
+    """SPDX expression of a file that was made of no single entry."""
 
 
 @runtime_checkable

@@ -151,11 +151,12 @@ def exported_blobs(entry: Filed, rows_path: str) -> Iterator[Exported]:
         body = _decoded(entry.files.get(one["file"], b""))
         if hashlib.sha256(body).hexdigest() != one["sha256"]:
             raise SourceFormatError(f"blob {path[:80]!a}: its bytes are not those of its digest")
-        yield Exported(path, body)
+        yield Exported(path, body, entry.id)
     stated = {path: {"sha256": one["sha256"], "size_bytes": one["size_bytes"]} for path, one in listed.items()}
     if any(one["sha256"] for one in stated.values()):
         kept = {path: one for path, one in sorted(stated.items()) if one["sha256"]}
-        yield Exported(rows_path.removesuffix(".jsonl") + SIDECAR, (json.dumps(kept, indent=2) + "\n").encode("ascii"))
+        body = (json.dumps(kept, indent=2) + "\n").encode("ascii")
+        yield Exported(rows_path.removesuffix(".jsonl") + SIDECAR, body, entry.id)
 
 
 def _decoded(text: bytes) -> bytes:

@@ -11,6 +11,7 @@ from typing import Any
 from kb.errors import SourceFormatError
 from kb.importers import flashinfer_results
 from kb.importers.base import Context, Draft, Exported, Filed, Folder, Item, Skipped, provenance_of
+from kb.importers.carried import stated_in
 from kb.importers.flashinfer_blobs import SIDECAR
 from kb.importers.flashinfer_entries import TOPIC, draft_of, dump, plain
 from kb.importers.flashinfer_rows import rows_drafts
@@ -45,6 +46,7 @@ def _definition(item: Item, raw: bytes) -> Draft:
     check_definition(body)
     dialect = is_dialect(body)
     files: dict[str, bytes] = {}
+    license_ = stated_in(body.get("tags"), [body.get("description"), body.get("reference")])
     for field in _TEXTS:
         if isinstance(body.get(field), str):
             text = original(body.pop(field)) if field == "reference" else body.pop(field)
@@ -62,7 +64,7 @@ def _definition(item: Item, raw: bytes) -> Draft:
         **({"applies_to": about} if about else {}),
     }
     readme = f"# Definition {plain(name, 200)}\n\n{said}\n\nWhat is to be computed, as published; no figure.\n"
-    return _draft(item, raw, slug("definition", name), facts, readme, files)
+    return _draft(item, raw, slug("definition", name), facts, readme, files, license_)
 
 
 def _solution(item: Item, raw: bytes) -> Draft:
@@ -87,6 +89,7 @@ def _solution(item: Item, raw: bytes) -> Draft:
             {**{key: value for key, value in source.items() if key != "content"}, "file": f"source_{number}.{kind}"}
         )
     files["solution.json"] = dump({**body, "sources": kept})
+    license_ = stated_in(None, [body.get("description"), *(source["content"] for source in sources)])
     facts = {
         "title": plain(f"Solution {name}", 80),
         "summary": plain(f"An unverified solution of {definition}, as published", 160),
@@ -94,13 +97,19 @@ def _solution(item: Item, raw: bytes) -> Draft:
         "tags": ["solution", "flashinfer-trace", *(["sol-execbench"] if is_dialect(body) else []), "unverified"],
     }
     readme = f"# Solution {plain(name, 200)}\n\nUnverified code for {plain(definition, 200)}, as published.\n"
-    return _draft(item, raw, slug("solution", name), facts, readme, files)
+    return _draft(item, raw, slug("solution", name), facts, readme, files, license_)
 
 
 def _draft(
-    item: Item, raw: bytes, name: str, facts: Mapping[str, Any], readme: str, files: Mapping[str, bytes]
+    item: Item,
+    raw: bytes,
+    name: str,
+    facts: Mapping[str, Any],
+    readme: str,
+    files: Mapping[str, bytes],
+    license_: str | None,
 ) -> Draft:
-    stated = of_file(item.tree, item.path, raw)
+    stated = license_ or of_file(item.tree, item.path, raw)
     where = provenance_of(item.files[0], item.tree, raw)
     return draft_of(f"technique/{TOPIC}/{name}", facts, readme, files, where, stated)
 

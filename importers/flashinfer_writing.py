@@ -64,7 +64,7 @@ class Writing:
             yield from self._rows(entry, "traces", name)
         else:
             file = next(one for one in _AS_THEY_CAME if one in entry.files)
-            yield Exported(f"{BESIDE}/{file.removesuffix('.json')}/{name}.json", entry.files[file])
+            yield Exported(f"{BESIDE}/{file.removesuffix('.json')}/{name}.json", entry.files[file], entry.id)
 
     def _twice(self, kind: str, name: object) -> str | None:
         key = (kind, str(name))
@@ -80,7 +80,9 @@ class Writing:
         if is_dialect(body):
             fault = self._twice("problem", body["name"])
             if fault is None:
-                yield Exported(f"{problem_folder(str(body['name']))}/definition.json", dump({**body, **texts}))
+                yield Exported(
+                    f"{problem_folder(str(body['name']))}/definition.json", dump({**body, **texts}), entry.id
+                )
             else:
                 yield from _placed(entry, f"definitions/{op_type}/{name}.json", dump({**body, **texts}), fault)
             return
@@ -99,7 +101,7 @@ class Writing:
             sources.append({**rest, "content": entry.files[source["file"]].decode()})
         whole = {**body, "sources": sources}
         if is_dialect(body):
-            yield Exported(f"{problem_folder(str(body['definition']))}/{name}.json", dump(whole))
+            yield Exported(f"{problem_folder(str(body['definition']))}/{name}.json", dump(whole), entry.id)
             return
         fault = solution_fault(whole) or self._twice("solution", body["name"])
         yield from _placed(entry, f"solutions/imported/{name}.json", dump(whole), fault)
@@ -129,7 +131,7 @@ class Writing:
         file = "workload" if self._twice("workloads", definition) is None else name
         path = f"{folder}/{file}.jsonl"
         bare = folder == f"{DIALECT}/{definition}"
-        yield Exported(path, _lines([one["workload"] for one in rows] if bare else rows))
+        yield Exported(path, _lines([one["workload"] for one in rows] if bare else rows), entry.id)
         yield from self._blobs(entry, path)
 
     def _blobs(self, entry: Filed, path: str) -> Iterator[Exported | Skipped]:
@@ -143,9 +145,9 @@ class Writing:
 
 def _placed(entry: Filed, path: str, body: bytes, fault: str | None) -> Iterator[Exported | Skipped]:
     if fault is None:
-        yield Exported(path, body)
+        yield Exported(path, body, entry.id)
         return
-    yield Exported(f"{BESIDE}/{path}", body)
+    yield Exported(f"{BESIDE}/{path}", body, entry.id)
     yield Skipped(entry.id, f"written to {BESIDE}: {LOADER} refuses {fault}", refused=False)
 
 

@@ -78,7 +78,7 @@ class HfKernels:
             if held is None or not self.can_export(entry):
                 yield Skipped(entry.id, "neither a build file, metadata nor a lock file of HF kernels")
                 continue
-            yield Exported(f"{entry.id.rsplit('/', 1)[-1]}/{_HELD_AS[held]}", entry.files[held])
+            yield Exported(f"{entry.id.rsplit('/', 1)[-1]}/{_HELD_AS[held]}", entry.files[held], entry.id)
 
 
 def _draft(item: Item, raw: bytes, name: str, *, held: str, title: str, said: str, license_: str | None) -> Draft:

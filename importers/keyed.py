@@ -146,7 +146,7 @@ class KeyedImporter:
                 yield Skipped(entry.id, f"it cannot be written as {self.spec.name}: {error.message}")
                 continue
             for suffix, body in files.items():
-                yield Exported(f"{path.removesuffix('.json')}{suffix}.json", body)
+                yield Exported(f"{path.removesuffix('.json')}{suffix}.json", body, entry.id)
 
 
 def _path_of(entry: Filed, spec: Spec) -> str | None:

@@ -15,15 +15,20 @@ from typing import Any
 from kb.errors import SourceFormatError
 from kb.importers import devices
 from kb.importers.base import Context, Draft, Exported, Filed, Folder, Item, Skipped, provenance_of, values_digest
+from kb.importers.carried import stated_in
 from kb.importers.flashinfer_entries import dump, plain
 from kb.importers.flashinfer_schema import text_of_field
-from kb.importers.license import of_file
+from kb.importers.license import of_file, spdx
 from kb.importers.naming import slug, windows_fault
 from kb.importers.reading import object_of
 from kb.importers.tree import Tree
 
 TOPIC = "openevolve"
 PROGRAMS = "programs"
+INITIAL = "initial"
+"""Folder of an export of ours in which each program lies once more, as a file of its own."""
+OURS = "kb_population"
+"""How the folder of such an export begins."""
 _HEAD = 4096
 _DEPTH = 12
 _MOST_BYTES = 4 << 20
@@ -55,6 +60,9 @@ class OpenEvolve:
                 head = folder.tree.head(file.path, _HEAD).lstrip() if file.name.endswith(".json") else b""
                 if head.startswith(b"{") and b'"id"' in head and (b'"code"' in head or b'"metrics"' in head):
                     yield Item(folder.tree, (file,), extra={"kind": "program"})
+        elif folder.name == INITIAL and f"/{folder.path}".rpartition("/")[0].rpartition("/")[2].startswith(OURS):
+            for file in folder.files:
+                yield Item(folder.tree, (file,), extra={"kind": "best"})
         elif _is_checkpoint(folder.tree, folder.path):
             for file in folder.files:
                 if file.name == "metadata.json":
@@ -179,9 +187,17 @@ def _program(item: Item, context: Context) -> Draft:
         _readme(body, parent, metrics),
         {f"program.{_SUFFIXES.get(language, 'txt')}": code.encode(), "program.json": dump(body)},
         where,
-        of_file(item.tree, item.path),
+        _license_of(item, body, code),
         values=values_digest([code]),
     )
+
+
+def _license_of(item: Item, body: Mapping[str, Any], code: str) -> str | None:
+    """Return the license of a program: what its code says, what its metadata say, else what lies beside it."""
+    metadata = body.get("metadata")
+    stated = metadata.get("license") if isinstance(metadata, dict) else None
+    named = spdx(stated) if isinstance(stated, str) else None
+    return stated_in(None, [code]) or named or of_file(item.tree, item.path)
 
 
 def _readme(body: Mapping[str, Any], parent: str | None, metrics: Mapping[str, Any]) -> str:
@@ -236,14 +252,14 @@ def _written(entry: Filed) -> Exported:
     parts = str(entry.facts.get("source", {}).get("path", "")).split("/")
     if "checkpoint.json" in entry.files:
         group = parts[-2] if len(parts) > 1 else "checkpoint"
-        return Exported(f"{_plain_folder(group)}/metadata.json", entry.files["checkpoint.json"])
+        return Exported(f"{_plain_folder(group)}/metadata.json", entry.files["checkpoint.json"], entry.id)
     group = parts[-3] if len(parts) > 2 else "checkpoint"
     body = object_of(entry.files["program.json"])
     code = next(text for name, text in entry.files.items() if name.startswith("program.") and name != "program.json")
     whole = {"id": body["id"], "code": code.decode(), **body}
     if not _ID.fullmatch(str(body["id"])):
         raise SourceFormatError("its id is no file name")
-    return Exported(f"{_plain_folder(group)}/{PROGRAMS}/{body['id']}.json", dump(whole))
+    return Exported(f"{_plain_folder(group)}/{PROGRAMS}/{body['id']}.json", dump(whole), entry.id)
 
 
 def _plain_folder(name: str) -> str:

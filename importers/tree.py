@@ -14,8 +14,11 @@ from kb.errors import SourceFormatError, SourceUnavailableError
 from kb.importers.naming import unsafe_path
 
 MANIFEST = "MANIFEST.jsonl"
-"""At the root of a collection: one JSON object a line with ``file``, ``repo``, ``commit``, ``path``, ``license``,
-``upstream_sha256`` and ``saved_sha256``, which say where each file came from."""
+"""At the root of a collection: one JSON object a line with ``file``, ``repo``, ``url``, ``commit``, ``path``,
+``license``, ``upstream_sha256`` and ``saved_sha256``, which say where each file came from; ``file`` alone is needed."""
+
+CHANGED = "changed by the collection that it came with"
+"""Note on files whose row of the manifest says that they are not as they were published."""
 
 MAX_FILE_BYTES = 32 << 20
 """Largest file that is read whole."""
@@ -239,10 +242,10 @@ class Tree:
             repository=str(row.get("repo") or self.base.repository),
             path=str(row.get("path") or path),
             commit=_text(row.get("commit")),
-            url=_url(str(row["repo"])) if row.get("repo") else None,
+            url=_text(row["url"]) if "url" in row else _url(str(row["repo"])) if row.get("repo") else None,
             license=_text(row.get("license")),
             sha256=_text(row.get("saved_sha256")),
-            note="changed by the collection that it came with" if row.get("changed") is True else None,
+            note=CHANGED if row.get("changed") is True else None,
         )
 
 

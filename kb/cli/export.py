@@ -1,12 +1,13 @@
 """``kb export``: write entries in the format of another project."""
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kb.cli.output import Json, RootOption, say, write, write_json
+from kb.cli.output import Json, RootOption, progress, say, write, write_json
 
 
 def formats(incomplete: str) -> list[str]:
@@ -46,18 +47,38 @@ def export(
     root: RootOption = None,
     json: Json = False,
 ) -> None:
-    """Write entries in the format of another project, into a new folder."""
+    """Write entries in the format of another project, into a new folder, with their licenses in MANIFEST.jsonl.
+
+    Ends with 4, and writes nothing, if none of the entries can be written in the format.
+    """
     from kb.config import find_root
     from kb.service.exporting import Choice
     from kb.service.exporting import export as exported
 
-    made = exported(find_root(root), form, ids or [], output, choice=Choice(operator, top, device))
+    with progress("exporting") as show:
+        made = exported(
+            find_root(root), form, ids or [], output, choice=Choice(operator, top, device), progress=_Telling(show)
+        )
     if json:
         write_json(asdict(made))
         return
     for one in made.left_out:
         say(f"{'left out' if one.refused else 'note'}: {one.path}: {one.reason}")
-    write(f"{made.folder}: {len(made.files)} files")
+    write(f"{made.folder}: {len(made.files)} files; {made.manifest} has their licenses and origins")
+
+
+class _Telling:
+    """Says a stage in one line as it begins: to load what it needs (torch, for references) can take half a minute."""
+
+    def __init__(self, show: Callable[[int, int], None]) -> None:
+        self._show = show
+        self._said: set[str] = set()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        self._show(done, total)
+        if stage not in self._said and stage != "reading entries":
+            self._said.add(stage)
+            say(f"{stage}: {total}")
 
 
 def register(app: typer.Typer) -> None:

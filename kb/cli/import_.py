@@ -41,7 +41,10 @@ def import_source(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Turn files of the field into entries, with their source and license. Nothing is written without --write."""
+    """Turn files of the field into entries, with their source and license. Nothing is written without --write.
+
+    Ends with 4 if all that was found was refused, with 12 if only licenses stood in the way.
+    """
     from kb.config import find_root
     from kb.service import import_report, importing
 
@@ -61,8 +64,11 @@ def import_source(
         import_report.put_table(report, done)
     if json:
         write_json(importing.as_json(done))
-        return
-    _show(done)
+    else:
+        _show(done)
+    refused = import_report.fault(done)
+    if refused is not None:
+        raise refused
 
 
 def _show(done: "Report") -> None:

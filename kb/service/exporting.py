@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kb.config import Root
-from kb.errors import ConfigError, EntryNotFoundError, StoreError
+from kb.errors import ConfigError, EntryNotFoundError, SourceFormatError, StoreError
 from kb.importers.base import Exported, Exporter, Filed, Skipped, sha256
+from kb.importers.carried import Carried, carried_of, manifest_of, row_of
 from kb.importers.naming import unsafe_path, windows_fault
 from kb.importers.registry import exporter
+from kb.importers.tree import MANIFEST
 from kb.models.vocabulary import ENTRY_ID, EVIDENCE
 from kb.service import searching
 from kb.service.flashinfer_kernels import Kernels
@@ -25,9 +27,15 @@ class Export:
 
     folder: str
     files: tuple[str, ...]
-    """Paths below the folder, sorted."""
+    """Paths below the folder, sorted; all but ``manifest``."""
     left_out: tuple[Skipped, ...]
     """Entries, by id, with the reason; ``refused`` is False where it was written, with something to be said."""
+    manifest: str
+    """Name of the file beside them that says the license and the origin of each."""
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with the stage, how much is done, and the total."""
 
 
 class Own(Protocol):
@@ -71,6 +79,9 @@ class _Staging:
         self._folder = folder
         self.made: dict[str, str] = {}
         self.left_out: list[Skipped] = []
+        self.carried: dict[str, Carried] = {}
+        """Entry → what the manifest says of its files."""
+        self._rows: dict[str, Mapping[str, Any]] = {}
 
     def take(self, one: Exported | Skipped) -> None:
         """Write one file, or note why there is none.
@@ -89,6 +100,14 @@ class _Staging:
         place = self._folder / one.path
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(one.body)
+        carried = Carried(one.license) if one.license is not None else self.carried.get(one.entry or "")
+        if carried is not None:
+            self._rows.setdefault(one.path, row_of(one, carried))
+
+    def close(self) -> None:
+        """Write what the files cannot say of themselves: their licenses, and where they come from."""
+        made = manifest_of(self._rows.values())
+        (self._folder / made.path).write_bytes(made.body)
 
 
 def _filed(root: Root, ids: Iterable[str]) -> Iterator[Filed]:
@@ -113,8 +132,16 @@ def _standing(root: Root, choice: Choice) -> dict[str, dict[str, Any]]:
     return {row["id"]: row for row in able[: choice.top]}
 
 
-def export(root: Root, form: str, ids: Sequence[str], output: Path, *, choice: Choice | None = None) -> Export:
-    """Write entries to a folder; nothing is written if any path may not be.
+def export(
+    root: Root,
+    form: str,
+    ids: Sequence[str],
+    output: Path,
+    *,
+    choice: Choice | None = None,
+    progress: Progress | None = None,
+) -> Export:
+    """Write entries to a folder; nothing is written if any path may not be, or if there is nothing to write.
 
     One entry is held at a time: files go into a folder beside the wanted one, which gets its name at the end.
 
@@ -124,6 +151,7 @@ def export(root: Root, form: str, ids: Sequence[str], output: Path, *, choice: C
         ids: Entries; empty for all that the format can hold.
         output: A folder that does not exist yet, or is empty.
         choice: Instead of ids: the best entries of an operator.
+        progress: Told what is being done.
 
     Raises:
         ImporterError: The format is unknown, or can only be read.
@@ -131,6 +159,7 @@ def export(root: Root, form: str, ids: Sequence[str], output: Path, *, choice: C
         RetrievalError: There is no such operator or device.
         EntryNotFoundError: There is no such entry.
         EntryFormatError: An id is none, or its entry is broken.
+        SourceFormatError: The format can hold none of the entries, or there is none that it could hold.
         StoreError: The folder cannot be written.
     """
     writer = exporter(form)
@@ -152,29 +181,50 @@ def export(root: Root, form: str, ids: Sequence[str], output: Path, *, choice: C
             whole = Path(folder) / "export"
             whole.mkdir()
             staging = _Staging(whole)
-            _write(root, writer, _OWN[form](standing) if form in _OWN else None, ids, staging)
+            own = _OWN[form](standing) if form in _OWN else None
+            _write(root, writer, own, form, ids, staging, progress or (lambda _stage, _done, _total: None))
+            if not staging.made:
+                raise _nothing(form, staging.left_out)
+            staging.close()
             if output.exists():
                 output.rmdir()
             whole.replace(output)
     except OSError as error:
         raise StoreError(f"cannot write {output}: {error.strerror}") from error
-    return Export(str(output), tuple(sorted(staging.made)), tuple(staging.left_out))
+    return Export(str(output), tuple(sorted(staging.made)), tuple(staging.left_out), MANIFEST)
 
 
-def _write(root: Root, writer: Exporter, own: Own | None, ids: Sequence[str], staging: _Staging) -> None:
+def _nothing(form: str, left_out: Sequence[Skipped]) -> SourceFormatError:
+    """Return the error for an export without a file: every entry with its reason, as far as a line holds them."""
+    if not left_out:
+        return SourceFormatError(f"no entry here can be written as {form}: nothing was written", hint="kb list")
+    reasons = "; ".join(f"{one.path}: {one.reason}" for one in left_out[:3])
+    more = f"; and {len(left_out) - 3} more" if len(left_out) > 3 else ""
+    return SourceFormatError(f"nothing can be written as {form}: {reasons}{more}", hint="kb export --help")
+
+
+def _write(
+    root: Root, writer: Exporter, own: Own | None, form: str, ids: Sequence[str], staging: _Staging, tell: Progress
+) -> None:
     """Write what came from the format, then what is ours."""
     ours: list[str] = []
+    wanted = ids or tuple(layout.entry_ids(root.entries))
 
     def foreign() -> Iterator[Filed]:
-        for entry in _filed(root, ids or tuple(layout.entry_ids(root.entries))):
-            if own is not None and not writer.can_export(entry) and own.holds(entry):
+        for done, entry in enumerate(_filed(root, wanted), start=1):
+            tell("reading entries", done, len(wanted))
+            able = writer.can_export(entry)
+            if own is not None and not able and own.holds(entry):
                 ours.append(entry.id)
-            elif ids or writer.can_export(entry):
+            elif ids or able:
+                staging.carried[entry.id] = carried_of(entry, came_from_it=able)
                 yield entry
 
     for one in writer.export(foreign()):
         staging.take(one)
     if own is not None:
-        for entry in _filed(root, ours):
-            for one in own.written(entry, staging.made):
-                staging.take(one)
+        for done, entry in enumerate(_filed(root, ours)):
+            tell(f"writing kernels as {form}", done, len(ours))
+            staging.carried[entry.id] = carried_of(entry, came_from_it=False)
+            for made in own.written(entry, staging.made):
+                staging.take(made)

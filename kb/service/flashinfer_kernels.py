@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kb.errors import ValidatorError
 from kb.importers.base import Exported, Filed, Skipped
+from kb.importers.carried import sentence_of, tag_of
 from kb.importers.flashinfer_entries import dump, plain
 from kb.importers.flashinfer_schema import LOADER, LOADER_DTYPES, definition_fault, runs, solution_fault
 from kb.importers.naming import slug
@@ -28,6 +29,8 @@ _UNTRUE_WHEN_RANDOM = frozenset({"sample_categorical"})
 """Operators whose inputs are of a dtype that could be drawn at random, and would mean nothing."""
 _MOST_ELEMENTS = 1 << 25
 """Of a workload's inputs: they are drawn to learn its scalars."""
+LICENSE = "Apache-2.0"
+"""Of the references, which are part of this package."""
 _ADAPTER = "kb_entry.py"
 _NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 _WORDS = (("ceil(", "ceil_"), ("max(", "max_"), (")", ""), ("*", "_times_"), ("+", "_plus_"), ("/", "_by_"), (",", "_"))
@@ -80,11 +83,11 @@ class Kernels:
         fault = definition_fault(body)
         if fault is not None or not runs(body["reference"]):
             raise ValidatorError(f"the definition of {name} would not load: {fault or 'its reference is no program'}")
-        yield Exported(f"definitions/{slug(operator.name)}/{name}.json", dump(body))
+        yield Exported(f"definitions/{slug(operator.name)}/{name}.json", dump(body), license=LICENSE)
         rows = list(_workloads(operator, dtype, body))
         if rows:
             lines = "".join(json.dumps(row) + "\n" for row in rows).encode("ascii")
-            yield Exported(f"workloads/{slug(operator.name)}/{name}.jsonl", lines)
+            yield Exported(f"workloads/{slug(operator.name)}/{name}.jsonl", lines, license=LICENSE)
 
 
 def definition_name(operator: str, dtype: str) -> str:
@@ -183,7 +186,7 @@ def definition_of(operator: "Operator", dtype: str) -> dict[str, Any]:
         "name": definition_name(operator.name, dtype),
         "description": plain(f"{operator.summary}. {operator.signature}", 400),
         "op_type": operator.name,
-        "tags": ["kb:operator", f"kb:{operator.name}"],
+        "tags": ["kb:operator", f"kb:{operator.name}", tag_of(LICENSE)],
         "axes": axes,
         **({"constraints": constraints} if constraints else {}),
         "inputs": inputs,
@@ -268,15 +271,13 @@ def _solution(entry: Filed, operator: "Operator", dtype: str, made: Container[st
     if f"solutions/imported/{slug('solution', name)}.json" in made:
         yield Skipped(entry.id, f"{dtype}: an imported solution has its name", refused=False)
         return
+    limits = "".join(f"Only for {axis} {json.dumps(limit)}. " for axis, limit in facts.get("limits", {}).items())
+    said = plain(f"{facts['title']}. {facts['summary']} {limits}", 900)
     body = {
         "name": name,
         "definition": definition_name(operator.name, dtype),
         "author": "kernel-kb",
-        "description": plain(
-            f"{facts['title']}. {facts['summary']} License: {facts['license']}. "
-            + "".join(f"Only for {axis} {json.dumps(limit)}. " for axis, limit in facts.get("limits", {}).items()),
-            1000,
-        ),
+        "description": f"{said} {sentence_of(facts['license'])}",
         "spec": {
             "language": "triton" if facts.get("language") == "triton" else "python",
             "target_hardware": list(facts.get("requires", {}).get("arch", [])) or ["cuda"],
@@ -289,7 +290,7 @@ def _solution(entry: Filed, operator: "Operator", dtype: str, made: Container[st
     fault = solution_fault(body)
     if fault is not None:
         raise ValidatorError(f"the solution would not load: {fault}")
-    yield Exported(f"solutions/{slug(operator.name)}/{name}.json", dump(body))
+    yield Exported(f"solutions/{slug(operator.name)}/{name}.json", dump(body), entry.id)
 
 
 def _adapter(operator: "Operator", file: str, function: str, bytes_in: Sequence[str], bytes_out: Sequence[bool]) -> str:

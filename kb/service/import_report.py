@@ -3,7 +3,7 @@
 from collections import Counter
 from pathlib import Path
 
-from kb.errors import StoreError
+from kb.errors import KbError, LicenseError, SourceFormatError, StoreError
 from kb.service.importing import Report
 
 BEGIN = "<!-- counts: written by kb import --report -->"
@@ -50,6 +50,27 @@ def example(report: Report, reason: str) -> str:
     """Return a file that was refused for a reason, and how many more there are."""
     found = [line.path for line in report.lines if line.state == "refused" and (line.reason or "no reason") == reason]
     return f"{found[0]}{f' and {len(found) - 1} more' if len(found) > 1 else ''}"
+
+
+def fault(report: Report) -> KbError | None:
+    """Return the error for an import of which nothing was taken and something was refused; None for any other.
+
+    Args:
+        report: Of one import, dry or not.
+
+    Returns:
+        A :class:`LicenseError` where only licenses stood in the way, else a :class:`SourceFormatError`; its message has
+        the most frequent reason.
+    """
+    counts = report.counts
+    if not counts["refused"] or any(counts[state] for state in ("add", "update", "unchanged", "duplicate")):
+        return None
+    lines = [line for line in report.lines if line.state == "refused"]
+    kind = LicenseError if all(line.license is not None for line in lines) else SourceFormatError
+    reason, _ = refusals(report, 1)[0]
+    rest = len({line.reason for line in lines}) - 1
+    others = f", and {rest} other reason{'s' * (rest > 1)}" if rest else ""
+    return kind(f"nothing was taken, {counts['refused']} refused: {reason}{others}")
 
 
 def refusals(report: Report, most: int = 20) -> list[tuple[str, int]]:

@@ -9,11 +9,13 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
 from kb.importers.base import Exported, Filed, Skipped
+from kb.importers.carried import with_notice
 from kb.importers.flashinfer_entries import dump
+from kb.importers.openevolve import INITIAL, OURS
 from kb.models.vocabulary import EVIDENCE
 from kb.store import layout
 
-FOLDER = "kb_population"
+FOLDER = OURS
 """With the operator's name: give it to OpenEvolve as ``--checkpoint``; its folder ``initial`` has the code as files."""
 _NAMESPACE = uuid.UUID("6ba7b811-9dad-11d1-80b4-00c04fd430c8")
 _MEASURED = EVIDENCE.index("measured")
@@ -55,8 +57,10 @@ class Population:
         level = str(row.get("evidence", "documented"))
         folder = f"{FOLDER}_{entry.facts.get('operator') or 'other'}"
         body = {**_program(entry, code, level, row), "parent_id": self._parent(entry)}
-        yield Exported(f"{folder}/programs/{name}.json", dump(body))
-        yield Exported(f"{folder}/initial/{entry.id.replace('/', '-')}.{file.rpartition('.')[2]}", code.encode())
+        yield Exported(f"{folder}/programs/{name}.json", dump(body), entry.id)
+        suffix = file.rpartition(".")[2]
+        noticed = with_notice(code, str(entry.facts.get("license")), suffix)
+        yield Exported(f"{folder}/{INITIAL}/{entry.id.replace('/', '-')}.{suffix}", noticed.encode(), entry.id)
 
     def _parent(self, entry: Filed) -> str | None:
         """Return the program of the entry that this one came from, if it is of this population."""

@@ -7,6 +7,7 @@ import pytest
 
 from kb import launch
 from kb.cli.export import formats, operators
+from kb.errors import SourceFormatError
 from kb.service.exporting import Choice
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -21,14 +22,23 @@ def test_a_kernel_goes_out_and_what_a_format_cannot_hold_is_named(
     assert launch.main([*given, "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["left_out"] == []
-    assert sorted(made["files"]) == sorted(str(one.relative_to(out)) for one in out.rglob("*") if one.is_file())
+    assert sorted([*made["files"], made["manifest"]]) == sorted(
+        str(one.relative_to(out)) for one in out.rglob("*") if one.is_file()
+    )
     assert launch.main(given) != 0
     assert "is there already" in capsys.readouterr().err
-    other = ["export", "hf-kernels", KERNEL, "-o", str(tmp_path / "two"), "--root", str(REPOSITORY)]
-    assert launch.main(other) == 0
+    none = ["export", "vllm-fused-moe", KERNEL, "-o", str(tmp_path / "three"), "--root", str(REPOSITORY)]
+    assert launch.main(none) == SourceFormatError.exit_code
     shown = capsys.readouterr()
-    assert shown.err.startswith(f"left out: {KERNEL}: ")
-    assert shown.out.endswith(": 0 files\n")
+    assert shown.out == ""
+    assert f"nothing can be written as vllm-fused-moe: {KERNEL}: it is no vllm-fused-moe file" in shown.err
+    assert not (tmp_path / "three").exists()
+
+
+def test_what_takes_long_is_said_before_it_begins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["export", "flashinfer-trace", KERNEL, "-o", str(tmp_path / "out"), "--root", str(REPOSITORY)]
+    assert launch.main(given) == 0
+    assert capsys.readouterr().err.splitlines()[0] == "writing kernels as flashinfer-trace: 1"
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from kb.config import find_root
+from kb.errors import SourceFormatError
 from kb.importers.flashinfer_schema import LOADER_DTYPES, definition_fault, runs
 from kb.service import exporting, importing
 from kb.service.flashinfer_kernels import definition_of
@@ -75,7 +76,7 @@ def test_kernels_of_the_starter_entries_go_out_and_come_in_again(tmp_path: Path)
     assert len(set(names)) == len(names)
     solution = json.loads(next((tmp_path / "out/solutions/gemm-nvfp4").glob("*.json")).read_text())
     assert solution["spec"]["entry_point"] == "kb_entry.py::run"
-    assert "License: Apache-2.0" in solution["description"]
+    assert "SPDX-License-Identifier: Apache-2.0" in solution["description"]
     assert {one["path"] for one in solution["sources"]} == {"kernel.py", "kb_entry.py"}
     found: list[dict[str, str]] = []
     for home, source in (("one", tmp_path / "out"), ("two", tmp_path / "again")):
@@ -96,9 +97,12 @@ def test_kernels_of_the_starter_entries_go_out_and_come_in_again(tmp_path: Path)
 
 def test_what_computes_no_values_is_left_out_with_the_reason(tmp_path: Path) -> None:
     name = next(one for one in layout.entry_ids(ROOT / "entries") if one.startswith("allocation/"))
-    made = exporting.export(find_root(str(ROOT)), "flashinfer-trace", [name], tmp_path / "out")
-    assert not made.files
-    assert made.left_out[0].path == name
+    made = exporting.export(
+        find_root(str(ROOT)), "flashinfer-trace", [name, "kernel/rmsnorm/row-per-cta"], tmp_path / "out"
+    )
+    assert [one.path for one in made.left_out] == [name]
+    with pytest.raises(SourceFormatError, match=f"nothing can be written as flashinfer-trace: {name}: "):
+        exporting.export(find_root(str(ROOT)), "flashinfer-trace", [name], tmp_path / "none")
 
 
 def test_an_export_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
