@@ -3,10 +3,13 @@
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kb.cli import status_target
+from kb.cli.completing import target_ids
 from kb.cli.output import Json, RootOption, fits, say, table, write, write_json
 from kb.plain import terminal_width
 
@@ -20,11 +23,24 @@ def status(
     device: Annotated[
         list[str] | None, typer.Option("--device", metavar="NAME", help="A device or family; may be repeated.")
     ] = None,
+    target: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="T", help="By operator row of a target instead; may be repeated.", autocompletion=target_ids
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="With --target: write it as a Markdown page.")
+    ] = None,
     root: RootOption = None,
     json: Json = False,
 ) -> None:
     """Show how every entry reaches every device, what is proven there, and what is stale."""
     from kb.config import find_root
+
+    if target or report is not None:
+        status_target.show(find_root(root), target or [], device or ["H200"], report, as_json=json)
+        return
     from kb.service.status import status as matrix
 
     found = matrix(find_root(root), device or _DEFAULT)
