@@ -6,7 +6,7 @@ from typing import Any
 
 from kb.importers.traces.events import entries
 from kb.importers.traces.opening import Limited
-from kb.importers.traces.profile import Key, Operation, Profile, checked_name, checked_time, device_of, malformed
+from kb.importers.traces.profile import Key, Operation, Profile, checked_time, device_of, malformed
 
 _DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 _HOST_CATEGORIES = frozenset({"cpu_op", "Operator"})
@@ -73,7 +73,7 @@ class Reader:
         return f"event {self._events - 1}"
 
     def _on_device(self, event: Mapping[str, Any]) -> None:
-        name = checked_name(event.get("name"))
+        name = self.profile.named(event.get("name"))
         spent = checked_time(event.get("dur"), f"{self._where()}, dur")
         self._device_seen = True
         arguments = event.get("args")
@@ -91,7 +91,7 @@ class Reader:
         start = checked_time(event.get("ts"), f"{self._where()}, ts")
         spent = checked_time(event.get("dur"), f"{self._where()}, dur")
         arguments = event.get("args")
-        number = self._number(checked_name(event.get("name")), arguments if isinstance(arguments, dict) else {})
+        number = self._number(self.profile.named(event.get("name")), arguments if isinstance(arguments, dict) else {})
         if isinstance(arguments, dict) and isinstance(external := arguments.get("External id"), int):
             self._launched[external] = number
         track = event.get("tid")

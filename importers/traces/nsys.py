@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from kb.importers.traces.opening import Limited
-from kb.importers.traces.profile import Key, Profile, checked_name, checked_time, device_of, malformed
+from kb.importers.traces.profile import Key, Profile, checked_time, device_of, malformed
 
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
 _OTHERS = {"CUPTI_ACTIVITY_KIND_MEMCPY": "[CUDA memcpy]", "CUPTI_ACTIVITY_KIND_MEMSET": "[CUDA memset]"}
@@ -67,7 +67,7 @@ def _kernels(database: sqlite3.Connection, profile: Profile) -> None:
     )
     for kernel, calls, spent, shortest in rows:
         checked_time(shortest, "the shortest call of a kernel")
-        profile.add(Key(checked_name(kernel), None), checked_time(spent, "a kernel") * 1e-3, calls)
+        profile.add(Key(profile.named(kernel), None), checked_time(spent, "a kernel") * 1e-3, calls)
 
 
 def _other(database: sqlite3.Connection, profile: Profile, table: str, name: str) -> None:
@@ -107,7 +107,7 @@ def read_csv(stream: Limited) -> Profile:
                 raise malformed(f"row {number} has {len(row)} columns, and should have {len(columns)}")
             time_us = checked_time(_number(row[spent], number), f"row {number}") * unit
             count = 1 if calls is None else int(checked_time(_number(row[calls], number), f"row {number}, calls"))
-            profile.add(Key(checked_name(row[where].strip()), None), time_us, count)
+            profile.add(Key(profile.named(row[where].strip()), None), time_us, count)
             if profile.device is None and "Device" in columns:
                 profile.device = device_of([row[columns["Device"]].rsplit(" (", 1)[0].strip()])
     except csv.Error as error:

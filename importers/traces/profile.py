@@ -1,6 +1,7 @@
 """What is kept of a trace: times and calls by kernel, launching operation and shapes."""
 
 import math
+import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,6 +14,11 @@ MOST_NAMES = 200_000
 """Different kernels and operations of one trace."""
 _LONGEST_US = 1e13
 _LONGEST_DEVICE = 100
+
+
+NAMELESS = "(a name that cannot be printed)"
+"""Where nothing of a name is left."""
+_SEPARATORS = ("Cc", "Zl", "Zp", "Zs")
 
 
 class Operation(NamedTuple):
@@ -53,6 +59,8 @@ class Profile:
     steps: int | None = None
     """Steps that the trace marks."""
     spent: dict[Key, Spent] = field(default_factory=dict)
+    cleaned: set[str] = field(default_factory=set)
+    """Names as they count, of which the trace's own spelling had characters that cannot be printed."""
     held: dict[tuple[Key, Key], int] = field(default_factory=dict)
     """Operations and the longest one that each of them called, with how many times that was so: where both are the same
     operator (``aten::linear``, ``aten::matmul``, ``aten::mm``) it is one call."""
@@ -61,6 +69,28 @@ class Profile:
     def total_us(self) -> float:
         """Time of everything."""
         return math.fsum(one.time_us for one in self.spent.values())
+
+    def named(self, name: object) -> str:
+        """Return the name of a kernel or an operation as it counts: printable, and cut where it is overlong.
+
+        One name with control or invisible characters is no reason to refuse all times of a trace: blanks stand for
+        what separates, the rest is taken out, and the name goes into :attr:`cleaned`.
+
+        Args:
+            name: As the trace has it.
+
+        Raises:
+            SourceUnavailableError: It is no text, or empty.
+        """
+        if not isinstance(name, str) or not name:
+            raise malformed(f"expected the name of a kernel, found {str(name)[:60]!r}")
+        short = name[:LONGEST_NAME]
+        if short.isprintable():
+            return short
+        made = " ".join("".join(map(_visible, short)).split()) or NAMELESS
+        if len(self.cleaned) < MOST_NAMES:
+            self.cleaned.add(made)
+        return made
 
     def add(self, key: Key, time_us: float, calls: int = 1) -> None:
         """Add calls.
@@ -86,17 +116,10 @@ def malformed(what: str) -> SourceUnavailableError:
     return SourceUnavailableError(f"the trace cannot be read: {what}", hint="docs/targets.md says which forms are read")
 
 
-def checked_name(name: object) -> str:
-    """Return a name, cut where it is overlong.
-
-    Raises:
-        SourceUnavailableError: It is no text, empty, or has control characters.
-    """
-    if not isinstance(name, str) or not name:
-        raise malformed(f"expected the name of a kernel, found {str(name)[:60]!r}")
-    if not name.isprintable():
-        raise malformed(f"the name {name[:60]!a} has characters that cannot be printed")
-    return name[:LONGEST_NAME]
+def _visible(character: str) -> str:
+    if character.isprintable():
+        return character
+    return " " if unicodedata.category(character) in _SEPARATORS else ""
 
 
 def checked_time(value: object, what: str) -> float:

@@ -45,6 +45,8 @@ def from_trace(
     found = traced(trace, asked, entry_id=entry_id)
     deliver(found.drafted, output=output, file=write_it, root=root, json=json)
     say(f"{100 * found.named_share:.1f} % of {found.total_us / 1e3:,.1f} ms named ({found.source})")
+    if found.cleaned:
+        say(f"{found.cleaned} names had characters that cannot be printed: they count without them")
     for one in found.drafted.target.unnamed:
         say(f"not named: {100 * one.share:.2f} % {one.name}")
         if one.name.startswith("Torch-Compiled Region"):

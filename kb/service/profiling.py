@@ -46,6 +46,8 @@ class Traced:
     """Of the time, 0 to 1."""
     total_us: float
     source: str
+    cleaned: int
+    """Different names of kernels and operations out of which characters were taken that cannot be printed."""
 
 
 def rules_for(extra: Path | None) -> Rules:
@@ -106,7 +108,7 @@ def from_trace(path: Path, asked: Asked, *, entry_id: str | None = None) -> Trac
         raise ConfigError(f"{where}: {first['msg']}", hint="kb target from-trace --help") from error
     source = {"origin": "measured", "note": f"{profile.source}; {100 * found.named_share:.1f} % of the time named."}
     drafted = draft(target, precision=_word(precision, asked.phase), source=source, entry_id=entry_id)
-    return Traced(drafted, found.named_share, found.total_us, profile.source)
+    return Traced(drafted, found.named_share, found.total_us, profile.source, len(profile.cleaned))
 
 
 def _precision(found: Reconciled) -> str:

@@ -56,6 +56,9 @@ def test_shares_calls_and_strangers_are_those_of_the_trace(tmp_path: Path) -> No
     assert (target.traffic[0].batch_size, target.traffic[0].context_len) == (4, 100)
     assert target.devices == ["NVIDIA H200"]
     assert found.drafted.id == "target/run/bf16-decode-h200"
+    assert found.cleaned == 0
+    hidden = [*EVENTS[:-1], kernel("a_kernel\u200b_of_nobody", 5.0)]
+    assert from_trace(trace(tmp_path, hidden), Asked()).cleaned == 1
     assert target.share_basis is not None
     assert "50 us a step over 2 step(s), 95.00 % of it named" in target.share_basis
 

@@ -10,7 +10,7 @@ import pytest
 
 from kb.errors import KbError, SourceUnavailableError
 from kb.importers.traces import events, opening
-from kb.importers.traces.profile import Profile
+from kb.importers.traces.profile import NAMELESS, Profile
 from kb.importers.traces.reading import read_trace
 
 
@@ -108,7 +108,6 @@ def test_a_trace_is_read_the_same_however_it_is_cut_into_blocks(
         [kernel(dur=None)],
         [kernel(dur=True)],
         [kernel(dur=1e300)],
-        [kernel(name="a\x1b[31mb")],
         [kernel(name="")],
         [{**kernel(), "name": 3}],
         [operation("aten::mm", float("nan"), 1.0)],
@@ -122,6 +121,24 @@ def test_a_broken_trace_is_refused_in_one_line(tmp_path: Path, body: object) -> 
         read_trace(written(tmp_path, body))
     assert found.value.message.isprintable()
     assert len(found.value.message) < 300
+
+
+def test_a_name_with_characters_that_cannot_be_printed_counts_without_them(tmp_path: Path) -> None:
+    names = {
+        "gemm\u200b_kernel": "gemm_kernel",
+        "a\x1b[31mb": "a [31mb",
+        "flash\tattention\n<float>": "flash attention <float>",
+        "\u202eevil": "evil",
+        "lone\ud800": "lone",
+        "\u200b\u200c": NAMELESS,
+        "plain": "plain",
+    }
+    profile = read_trace(written(tmp_path, [kernel(name, 1.0) for name in [*names, "gemm_kernel"]]))
+    assert times(profile) == dict.fromkeys(names.values(), 1.0) | {"gemm_kernel": 2.0}
+    assert profile.cleaned == set(names.values()) - {"plain"}
+    assert read_trace(written(tmp_path, [operation("aten::\u2060mm", 0, 1.0)], "cpu.json")).cleaned == {"aten::mm"}
+    table = "Total Time (ns),Instances,Name\n1000,1,gemm\u200b_kernel\n".encode()
+    assert times(read_trace(written(tmp_path, table, "t.csv"))) == {"gemm_kernel": 1.0}
 
 
 def test_a_compressed_trace_that_is_cut_damaged_or_a_bomb_is_refused(
