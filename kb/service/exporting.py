@@ -17,6 +17,7 @@ from kb.importers.tree import MANIFEST
 from kb.models.vocabulary import ENTRY_ID, EVIDENCE
 from kb.service import searching
 from kb.service.flashinfer_kernels import Kernels
+from kb.service.hf_packages import Packages
 from kb.service.openevolve_population import Population
 from kb.store import files, layout
 
@@ -56,6 +57,7 @@ class Own(Protocol):
 _OWN: Mapping[str, Callable[[Mapping[str, Mapping[str, Any]]], Own]] = {
     "flashinfer-trace": Kernels,
     "openevolve": Population,
+    "hf-kernels": Packages,
 }
 """Format → what writes our own entries in it; takes what stands for them."""
 

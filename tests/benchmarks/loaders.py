@@ -2,10 +2,12 @@
 
     python tests/benchmarks/loaders.py flashinfer-bench DIR
     python tests/benchmarks/loaders.py openevolve DIR
+    python tests/benchmarks/loaders.py hf-kernels DIR
 
 flashinfer-bench: loads the data set, builds every solution in Python or Triton, builds every reference, and runs
 it on the smallest workload of its definition. openevolve: loads every checkpoint below DIR, takes its best program and
-adds a child to it. Neither package is one of ours; both install on a CPU.
+adds a child to it. hf-kernels: checks the digests of every build and imports it. None of the packages is one of ours;
+all install on a CPU.
 """
 
 import argparse
@@ -75,14 +77,30 @@ def openevolve(folder: Path) -> Counter[str]:
     return counts
 
 
+def hf_kernels(folder: Path) -> Counter[str]:
+    """Count the builds whose metadata and digests hold, and that the package's own importer imports."""
+    rust = importlib.import_module("kernels._rust")
+    load = importlib.import_module("kernels.importer")._import_from_path
+    counts: Counter[str] = Counter()
+    for place in sorted(folder.glob("*/build/*/metadata.json")):
+        metadata = rust.Metadata.read_from_file(place)
+        found = rust.Digest.hash_variant(rust.DigestAlgorithm.SHA256, place.parent)
+        metadata.digest.validate(found)
+        counts["digests valid"] += 1
+        counts["builds imported"] += bool(load(place.parent, {}).__all__)
+    return counts
+
+
+LOADERS = {"flashinfer-bench": flashinfer_bench, "openevolve": openevolve, "hf-kernels": hf_kernels}
+
+
 def main(arguments: list[str]) -> None:
     """Load what the command line names, and print the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("package", choices=("flashinfer-bench", "openevolve"))
+    parser.add_argument("package", choices=tuple(LOADERS))
     parser.add_argument("folder", type=Path)
     asked = parser.parse_args(arguments)
-    load = flashinfer_bench if asked.package == "flashinfer-bench" else openevolve
-    for name, count in load(asked.folder).items():
+    for name, count in LOADERS[asked.package](asked.folder).items():
         sys.stdout.write(f"{count:>6} {name}\n")
 
 

@@ -74,14 +74,15 @@ def test_what_was_taken_under_a_stated_license_goes_out_and_comes_back_with_it(
     assert set(again.counts) == {"unchanged", "left"}
 
 
-@pytest.mark.parametrize("form", ["flashinfer-trace", "openevolve"])
+@pytest.mark.parametrize("form", ["flashinfer-trace", "openevolve", "hf-kernels"])
 def test_kernels_of_ours_come_in_under_their_own_license_and_stay_the_same_from_then_on(
     tmp_path: Path, form: str
 ) -> None:
     ids = ["kernel/rmsnorm/row-per-cta", "kernel/rmsnorm/multi-row-per-cta"]
     exporting.export(find_root(str(ROOT)), form, ids, tmp_path / "out")
-    report = _import(tmp_path / "one", tmp_path / "out")
-    assert not report.counts["refused"]
+    everything = _import(tmp_path / "all", tmp_path / "out")
+    assert not everything.counts["refused"]
+    report = _import(tmp_path / "one", tmp_path / "out", form if form == "hf-kernels" else None)
     assert not report.counts["duplicate"]
     first = _filed(tmp_path / "one")
     assert {license_ for _, license_, _ in first.values()} == {"Apache-2.0"}
