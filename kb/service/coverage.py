@@ -14,7 +14,7 @@ from kb.models.documents import TargetOperator
 from kb.models.facts import EntryFacts
 from kb.models.vocabulary import EVIDENCE
 from kb.service import indexing
-from kb.service.targets import find_target
+from kb.service.targets import find_target, spec_cost
 
 GOALS: Mapping[str, float] = {"memory": 0.85, "compute": 0.70}
 """Share of the roofline floor that a kernel should reach, by what bounds it; launches have no such goal."""
@@ -189,9 +189,16 @@ def figures_on(cells: Sequence[Plain], devices: Sequence[str]) -> Iterator[Plain
 
 
 def _is_of(figure: Plain, row: TargetOperator) -> bool:
-    """Tell whether a figure was taken at a row's fixed sizes, in one of its dtypes."""
-    sizes = set(figure["workload"].partition(" (")[0].split(", "))
-    return {f"{axis} {size}" for axis, size in row.axes.items()} <= sizes and bool(sizes & set(row.dtypes))
+    """Tell whether a figure was taken at a row's fixed sizes, and in one of its dtypes where these are the operator's.
+
+    A row of a quantised product names the dtype of its weights, a workload that of the activations.
+    """
+    words = set(figure["workload"].partition(" (")[0].split(", "))
+    if not {f"{axis} {size}" for axis, size in row.axes.items()} <= words:
+        return False
+    spec = spec_cost(row.operator)
+    own = set(row.dtypes) & set(() if spec is None else spec.dtypes)
+    return not own or bool(own & words)
 
 
 def table(found: Coverage) -> list[tuple[str, ...]]:
@@ -209,7 +216,7 @@ def table(found: Coverage) -> list[tuple[str, ...]]:
 
 
 def _figures(one: Covering) -> tuple[str, str]:
-    other = "" if one.fits else ", other sizes"
+    other = "" if one.fits else ", elsewhere"
     roofline = "" if one.roofline is None else f"{100 * one.roofline:.0f} % ({one.bound}{other})"
     return roofline, "" if one.speedup is None else f"{one.speedup:.2f}×"
 
@@ -237,8 +244,8 @@ def page(found: Sequence[Coverage], command: str) -> str:
         "",
         f"Made by `{command}`; do not edit. Every figure is that of a signed record, which `kb evidence ID` names. The "
         "share is the row's part of a step's time. The roofline is the best share of the floor that the machine's "
-        "measured peaks allow, at the row's fixed sizes unless it says otherwise; the goal is "
-        f"{100 * GOALS['memory']:.0f} % where memory bounds it and {100 * GOALS['compute']:.0f} % where arithmetic "
+        "measured peaks allow, at the row's fixed sizes and dtype, `elsewhere` where none of those was timed; the goal "
+        f"is {100 * GOALS['memory']:.0f} % where memory bounds it and {100 * GOALS['compute']:.0f} % where arithmetic "
         "does. The speed-up is of the same figure, against the fastest baseline.",
     ]
     for one in found:

@@ -110,7 +110,22 @@ def test_the_figure_of_a_row_is_the_nearest_to_the_floor_at_its_own_sizes(
     )  # fmt: skip
     assert first.gap == "24 points below 85 %"
     assert (second.id, second.roofline, second.fits, second.gap) == ("kernel/silu/b", 0.9, False, "")
-    assert table(of(covered))[1][5:] == ("90 % (memory, other sizes)", "1.50×", "")
+    assert table(of(covered))[1][5:] == ("90 % (memory, elsewhere)", "1.50×", "")
+
+
+def test_a_figure_in_another_dtype_is_none_of_the_row_where_the_operator_has_both(
+    covered: Root, file_record: FileRecord, timing: dict[str, Any]
+) -> None:
+    one = timed(timing, 256, 0.9)
+    one["workload"]["dtype"] = "bfloat16"
+    file_record(covered, "kernel/silu/a", device=GPU, software=SOFTWARE, timing=[one])
+    assert not of(covered).rows[0].entries[0].fits
+    file = covered.entries / "target/small/one/entry.toml"
+    file.write_text(TARGET.replace("float32", "nvfp4"), encoding="utf-8")
+    facts = covered.entries / "kernel/silu/a/entry.toml"
+    facts.write_text(facts.read_text(encoding="utf-8").replace('dtypes = ["', 'dtypes = ["nvfp4", "'), encoding="utf-8")
+    file_record(covered, "kernel/silu/a", device=GPU, software=SOFTWARE, timing=[one])
+    assert of(covered).rows[0].entries[0].fits
 
 
 @pytest.mark.parametrize(
