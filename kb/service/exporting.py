@@ -54,12 +54,12 @@ class Own(Protocol):
         """
 
 
-_OWN: Mapping[str, Callable[[Mapping[str, Mapping[str, Any]]], Own]] = {
+_OWN: Mapping[str, Callable[[Root, Mapping[str, Mapping[str, Any]]], Own]] = {
     "flashinfer-trace": Kernels,
     "openevolve": Population,
     "hf-kernels": Packages,
 }
-"""Format → what writes our own entries in it; takes what stands for them."""
+"""Format → what writes our own entries in it; takes the knowledge base and what stands for them."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ def export(
             whole = Path(folder) / "export"
             whole.mkdir()
             staging = _Staging(whole)
-            own = _OWN[form](standing) if form in _OWN else None
+            own = _OWN[form](root, standing) if form in _OWN else None
             _write(root, writer, own, form, ids, staging, progress or (lambda _stage, _done, _total: None))
             if not staging.made:
                 raise _nothing(form, staging.left_out)

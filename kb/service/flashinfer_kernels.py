@@ -12,12 +12,14 @@ import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from kb.config import Root
 from kb.errors import ValidatorError
 from kb.importers.base import Exported, Filed, Skipped
 from kb.importers.carried import sentence_of, tag_of
 from kb.importers.flashinfer_entries import dump, plain
 from kb.importers.flashinfer_schema import LOADER, LOADER_DTYPES, definition_fault, runs, solution_fault
 from kb.importers.naming import slug
+from kb.service.flashinfer_records import standing_records, timed, trace_rows
 from kb.service.reference_text import program_of
 from kb.store import layout
 from kb.validators.operators.names import VALUES
@@ -39,9 +41,10 @@ _WORDS = (("ceil(", "ceil_"), ("max(", "max_"), (")", ""), ("*", "_times_"), ("+
 class Kernels:
     """One export of our kernels; definitions that are written already are not written again."""
 
-    def __init__(self, standing: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take what stands for the entries, of which this format has no word."""
+    def __init__(self, root: Root, standing: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take the knowledge base, whose records go out as traces; what stands for the entries is read from them."""
         del standing
+        self._root = root
         self._made: set[str] = set()
 
     @staticmethod
@@ -63,6 +66,8 @@ class Kernels:
         except ImportError:
             yield Skipped(entry.id, "the reference of an operator needs torch: pip install 'kernel-kb[gpu]'")
             return
+        standing, notes = standing_records(self._root, entry)
+        yield from notes
         dtypes = [one for one in operator.dtypes if one in entry.facts.get("dtypes", ())] or list(operator.dtypes[:1])
         for dtype in dtypes:
             if dtype not in LOADER_DTYPES:
@@ -71,6 +76,7 @@ class Kernels:
             try:
                 yield from self._definition(operator, dtype, made)
                 yield from _solution(entry, operator, dtype, made)
+                yield from _traces(entry, operator, dtype, standing)
             except ValidatorError as error:
                 yield Skipped(entry.id, f"{dtype}: {error.message}")
 
@@ -84,7 +90,7 @@ class Kernels:
         if fault is not None or not runs(body["reference"]):
             raise ValidatorError(f"the definition of {name} would not load: {fault or 'its reference is no program'}")
         yield Exported(f"definitions/{slug(operator.name)}/{name}.json", dump(body), license=LICENSE)
-        rows = list(_workloads(operator, dtype, body))
+        rows = list(_workloads(operator, dtype, name))
         if rows:
             lines = "".join(json.dumps(row) + "\n" for row in rows).encode("ascii")
             yield Exported(f"workloads/{slug(operator.name)}/{name}.jsonl", lines, license=LICENSE)
@@ -225,34 +231,61 @@ def _reference(operator: "Operator", dtype: str) -> str:
     return program_of(module, name, needs=("import torch",)) + body
 
 
-def _workloads(operator: "Operator", dtype: str, definition: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def _workloads(operator: "Operator", dtype: str, definition: str) -> Iterator[dict[str, Any]]:
     """Yield the shapes of an operator whose inputs may be any numbers; random indices and tables would mean nothing."""
+    for one in operator.workloads:
+        if one.dtype == dtype and one.law == "normal":
+            workload = _workload(operator, one, definition)
+            if workload is not None:
+                yield {"definition": definition, "solution": None, "workload": workload, "evaluation": None}
+
+
+def _workload(operator: "Operator", one: "Workload", definition: str) -> dict[str, Any] | None:
+    """Return one shape as it goes out, or None where its inputs may not be drawn at random, or are too large to."""
     from kb.validators.operators.spec import Buffer, numel
 
-    buffers = [one for one in operator.inputs if isinstance(one, Buffer)]
-    if operator.name in _UNTRUE_WHEN_RANDOM or any(one.dtype != "data" for one in buffers):
+    buffers = [each for each in operator.inputs if isinstance(each, Buffer)]
+    if operator.name in _UNTRUE_WHEN_RANDOM or any(each.dtype != "data" for each in buffers):
+        return None
+    if not all(one.axes.values()) or sum(numel(one.axes, each.axes) for each in buffers) > _MOST_ELEMENTS:
+        return None
+    inputs: dict[str, Any] = {}
+    values = _drawn(operator, one) if len(buffers) != len(operator.inputs) else {}
+    for each in operator.inputs:
+        if isinstance(each, Buffer):
+            inputs[each.name] = {"type": "random"}
+        else:
+            inputs[each.name] = {"type": "scalar", "value": values[each.name]}
+    shapes = [axis for each in (*buffers, *operator.outputs) for axis in each.axes]
+    axes = {_axis_name(axis): numel(one.axes, [axis]) for axis in shapes if not axis.isdigit() and "(" not in axis}
+    name = f"{definition} {sorted(axes.items())}"
+    return {"uuid": str(uuid.uuid5(_NAMESPACE, name)), "axes": axes, "inputs": inputs}
+
+
+def solution_name(entry: Filed, dtype: str) -> str:
+    """Return the name under which a kernel goes out for one dtype."""
+    return f"{entry.id.replace('/', '-')}-v{entry.version}-{dtype}"
+
+
+def _traces(
+    entry: Filed, operator: "Operator", dtype: str, standing: Sequence[tuple[str, dict[str, Any]]]
+) -> Iterator[Exported | Skipped]:
+    """Write what the judge's records say of a kernel in one dtype."""
+    from kb.validators.operators.spec import Workload
+
+    if not timed(standing, dtype):
         return
-    shapes = [axis for one in (*buffers, *operator.outputs) for axis in one.axes]
-    for one in operator.workloads:
-        if one.dtype != dtype or not all(one.axes.values()) or one.law != "normal":
-            continue
-        if sum(numel(one.axes, each.axes) for each in buffers) > _MOST_ELEMENTS:
-            continue
-        inputs: dict[str, Any] = {}
-        values = _drawn(operator, one) if len(buffers) != len(operator.inputs) else {}
-        for each in operator.inputs:
-            if isinstance(each, Buffer):
-                inputs[each.name] = {"type": "random"}
-            else:
-                inputs[each.name] = {"type": "scalar", "value": values[each.name]}
-        axes = {_axis_name(axis): numel(one.axes, [axis]) for axis in shapes if not axis.isdigit() and "(" not in axis}
-        name = f"{definition['name']} {sorted(axes.items())}"
-        yield {
-            "definition": definition["name"],
-            "solution": None,
-            "workload": {"uuid": str(uuid.uuid5(_NAMESPACE, name)), "axes": axes, "inputs": inputs},
-            "evaluation": None,
-        }
+    name, definition = solution_name(entry, dtype), definition_name(operator.name, dtype)
+
+    def workload_of(axes: Mapping[str, int]) -> dict[str, Any] | None:
+        return _workload(operator, Workload(dict(axes), dtype, "normal"), definition)
+
+    rows = list(trace_rows(standing, dtype=dtype, definition=definition, solution=name, workload_of=workload_of))
+    if not rows:
+        yield Skipped(entry.id, f"{dtype}: what was timed has inputs that this format cannot draw", refused=False)
+        return
+    lines = "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows).encode("ascii")
+    yield Exported(f"traces/{slug(operator.name)}/{name}.jsonl", lines, entry.id)
 
 
 def _solution(entry: Filed, operator: "Operator", dtype: str, made: Container[str]) -> Iterator[Exported | Skipped]:
@@ -267,7 +300,7 @@ def _solution(entry: Filed, operator: "Operator", dtype: str, made: Container[st
         sources[_ADAPTER] = _adapter(operator, file, function, bytes_in, bytes_out)
         point = f"{_ADAPTER}::run"
     packages = facts.get("requires", {}).get("packages", {})
-    name = f"{entry.id.replace('/', '-')}-v{entry.version}-{dtype}"
+    name = solution_name(entry, dtype)
     if f"solutions/imported/{slug('solution', name)}.json" in made:
         yield Skipped(entry.id, f"{dtype}: an imported solution has its name", refused=False)
         return

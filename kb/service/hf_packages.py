@@ -14,6 +14,7 @@ import re
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
+from kb.config import Root
 from kb.importers.base import Exported, Filed, Skipped
 from kb.importers.carried import with_notice
 from kb.importers.naming import slug
@@ -32,9 +33,9 @@ _PYTHON = "torch-ext"
 class Packages:
     """One export of our kernels as packages."""
 
-    def __init__(self, standing: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, root: Root, standing: Mapping[str, Mapping[str, Any]]) -> None:
         """Take what stands for the entries, of which this format has no word."""
-        del standing
+        del root, standing
 
     @staticmethod
     def holds(entry: Filed) -> bool:

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Container, Iterator, Mapping
 from typing import Any
 
+from kb.config import Root
 from kb.importers.base import Exported, Filed, Skipped
 from kb.importers.carried import with_notice
 from kb.importers.flashinfer_entries import dump
@@ -29,8 +30,9 @@ def program_id(entry: str, version: int) -> str:
 class Population:
     """One export of our kernels as programs."""
 
-    def __init__(self, standing: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, root: Root, standing: Mapping[str, Mapping[str, Any]]) -> None:
         """Take what stands for the entries: id to a row of ``kb list`` with figures; none where that was not asked."""
+        del root
         self._standing = standing
 
     @staticmethod

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kb.config import find_root
+from kb.config import Root, find_root
 from kb.errors import ConfigError
 from kb.importers.base import Filed
 from kb.service import exporting, importing
@@ -164,10 +164,10 @@ def test_only_a_record_gives_a_metric() -> None:
         ("documented", None, {}),
     ):
         row = {"id": entry.id, "version": 3, "operator": "rmsnorm", "evidence": level, "best": best}
-        first, second = Population({entry.id: row}).written(entry, ())
+        first, second = Population(Root(Path()), {entry.id: row}).written(entry, ())
         assert json.loads(first.body)["metrics"] == metrics  # type: ignore[union-attr]
         assert program_id(entry.id, 3) in first.path
         assert second.path.startswith("kb_population_rmsnorm/initial/")
     two = Filed(entry.id, 3, entry.facts, "", {**entry.files, "kernel.cu": b"x"})
-    (left,) = Population({}).written(two, ())
+    (left,) = Population(Root(Path()), {}).written(two, ())
     assert "kernel.cu" in left.reason  # type: ignore[union-attr]

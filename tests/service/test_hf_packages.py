@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kb.config import find_root
+from kb.config import Root, find_root
 from kb.importers.base import Exported, Filed, Skipped
 from kb.service import exporting
 from kb.service.hf_packages import Packages, package_name
@@ -30,7 +30,7 @@ CODE = b"def run(x):\n    return 2 * x\n"
 
 def written(facts: dict[str, Any], **files: bytes) -> tuple[dict[str, bytes], list[str]]:
     entry = Filed("kernel/scale/plain", 3, {**FACTS, **facts}, "# Scale\n", {"kernel.py": CODE, **files})
-    made = list(Packages({}).written(entry, ()))
+    made = list(Packages(Root(Path()), {}).written(entry, ()))
     bodies = {one.path: one.body for one in made if isinstance(one, Exported)}
     return bodies, [one.reason for one in made if isinstance(one, Skipped)]
 
@@ -87,7 +87,7 @@ def test_what_one_file_with_torch_cannot_be_is_left_out_with_the_reason() -> Non
 
 def test_a_name_that_is_taken_by_a_package_that_came_in_is_not_written_twice() -> None:
     entry = Filed("kernel/scale/plain", 3, FACTS, "# Scale\n", {"kernel.py": CODE})
-    (only,) = Packages({}).written(entry, {"kb-scale-plain/build.toml"})
+    (only,) = Packages(Root(Path()), {}).written(entry, {"kb-scale-plain/build.toml"})
     assert isinstance(only, Skipped)
 
 
