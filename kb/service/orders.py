@@ -22,12 +22,12 @@ USES = ("awkward", "target")
 
 
 QUICK: dict[str, Any] = {
-    "pairs": 6, "extensions": 1, "confirm": False, "least_calls": 4, "most_bytes": 64 << 20, "draw_s": 5.0,
+    "pairs": 6, "extensions": 1, "confirm": False, "least_calls": 2, "most_bytes": 64 << 20, "draw_s": 5.0,
     "exact_s": 2.0,
 }  # fmt: skip
 """The effort of a quick timing, as fields of ``shaping.Effort``."""
 
-_QUICK_MS, _QUICK_BYTES = 2.0, 150_000_000
+_QUICK_MS, _QUICK_BYTES = 0.5, 80_000_000
 """Workloads that take longer than this at best, or move more, are left out of a quick timing where there are others."""
 
 _INTERPRETED = ("triton",)
@@ -57,7 +57,8 @@ def order_of(
         uses: ``awkward``, ``target`` or both.
         timed_on: Take times too, on a device of this kind, ``cpu`` or ``cuda``; not of what a CPU only interprets.
         regimes: Pairs of cache and launch to time in; None for the usual ones.
-        quick: Time the largest workload alone, cold, eager and by graph replay, and confirm nothing: another run does.
+        quick: Time one of the large workloads alone, and judge it and the awkward ones; confirm nothing: another run
+            does.
 
     Returns:
         ``id``, ``version``, ``digest``, ``entry_point``, ``language``, ``operator``, ``uses``, ``calls``,
@@ -69,6 +70,9 @@ def order_of(
     workloads = admitted_workloads(stored.file, uses=uses)
     if not workloads:
         raise ValidatorError(f"{stored.id}: its dtypes and limits admit no workload", hint="widen limits or the spec")
+    timed = _timed(stored, timed_on, quick=quick) if timed_on is not None else []
+    if quick and timed:
+        workloads = [one for one in workloads if one.use == "awkward" or one in timed]
     return {
         "id": stored.id,
         "version": stored.file.version,
@@ -79,7 +83,7 @@ def order_of(
         "uses": list(uses),
         "calls": list(CALLS),
         "workloads": [_plain(one) for one in workloads],
-        "timed": [_plain(one) for one in _timed(stored, timed_on, quick=quick)] if timed_on is not None else [],
+        "timed": [_plain(one) for one in timed],
         "regimes": None if regimes is None else [list(one) for one in regimes],
         "effort": dict(QUICK) if quick else None,
     }

@@ -27,14 +27,16 @@ _COMPILED = "_compiled"
 _WRAPPER = """
 
 _plain = run
-_made = torch.compile(_plain, mode="max-autotune-no-cudagraphs", dynamic=False)
+_made = torch.compile(_plain, options={"max_autotune": True, "triton.cudagraphs": False}, dynamic=False)
 torch._dynamo.config.recompile_limit = 256
 
 
 def run(*arguments):
     return _made(*arguments)
 """
-"""What turns a composition into the compiled one; after its first call it can be held by a CUDA graph."""
+"""What turns a composition into the compiled one; after its first call it can be held by a CUDA graph. All choices are
+tried out, as under mode max-autotune; what that mode does besides, a descent along each parameter of the best, takes
+most of a minute a kernel."""
 
 
 @dataclass(frozen=True)

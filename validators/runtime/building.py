@@ -21,6 +21,10 @@ HEAVY_BYTES, HEAVY_FLOPS = 32 << 20, 2_000_000_000
 """From here on a workload's values are computed on the device, and it is warmed up with one draw instead of two."""
 
 
+_DRAWS = 8
+"""Draws of a small workload in which a scalar's values are looked for: a kernel may be compiled for each."""
+
+
 def heavy(operator: Operator, workload: Workload) -> bool:
     """Tell whether the reference of a workload belongs on the device."""
     cost = operator.cost(workload.axes, workload.dtype)
@@ -43,7 +47,7 @@ def open_step(worker: Worker) -> None:
 def warm_up(
     worker: Worker, arena: Arena, operator: Operator, workloads: Sequence[Workload], *, limit_s: float
 ) -> str | None:
-    """Call the candidate on throwaway contents of every workload.
+    """Call the candidate on throwaway contents of every workload, and of every value of scalars that a law draws.
 
     Returns:
         What the candidate raised, made safe to show; None if every call came back.
@@ -52,8 +56,13 @@ def warm_up(
         WorkerEndedError: The worker ended or was too slow.
     """
     for which, workload in enumerate(workloads):
-        for slot in range(1 if heavy(operator, workload) else 2):
+        called, known = (1 if heavy(operator, workload) else 2), set()
+        for slot in range(called if called == 1 else _DRAWS):
             drawn = operator.laws[workload.law](workload.axes, workload.dtype, generator(secrets.randbits(62)))
+            scalars = tuple(one for one in drawn if not isinstance(one, torch.Tensor))
+            if slot >= called and scalars in known:
+                continue
+            known.add(scalars)
             message, after = throwaway(arena, drawn, home=f"{which}.{slot}")
             room = 2 * operator.cost(workload.axes, workload.dtype).essential_bytes + 4096
             reply = worker.ask({**message, "op": "call", "offset": after, "room": room}, limit_s=limit_s)

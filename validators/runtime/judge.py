@@ -292,12 +292,13 @@ class _Judgement:
         if self.worker is None:
             return
         started = watch.STARTS & set(self.worker.blocked) if self.gpu else frozenset()
-        if started and set(self.verdict.reasons) <= {"crashed"}:
+        unbuilt = bool(started) and set(self.verdict.reasons) <= {"crashed"}
+        if unbuilt:
             # An honest kernel may be compiled anew for contents that no build step could foresee.
             self.verdict.reasons.clear()
             self.verdict.doubt("late_build", f"{', '.join(sorted(started))} was refused")
             self.worker.blocked = Counter({k: v for k, v in self.worker.blocked.items() if k not in started})
-        self.verdict.on_remains(self.worker)
+        self.verdict.on_remains(self.worker, unbuilt=unbuilt)
 
     def _replay(self, expectation: Expectation) -> None:
         if self.plan is None:

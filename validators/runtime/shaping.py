@@ -151,7 +151,7 @@ def try_out(
         ShapesVaryError: Contents differ in shape.
     """
     size = supply.moving_bytes + supply.static_bytes
-    few = max(1, min(_TRIAL_SLOTS, _MOVING_BYTES[side.kind] // max(size, 1)))
+    few = max(1, min(_TRIAL_SLOTS, (effort.most_bytes or _MOVING_BYTES[side.kind]) // max(size, 1)))
     sweep = ROTATION * int(peaks["l2_bytes"]) if regime.cache == "cold" else 0
     first = Shape(few, 0, 1, sweep, 1)
     pipe_us, least_pipe_us = measure_pipe_us(side)

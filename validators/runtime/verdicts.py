@@ -69,8 +69,13 @@ class Verdict:
         if len(counts) >= _GROWTH and all(later > earlier for earlier, later in pairwise(counts)):
             self.doubt("threads_left", f"{counts[-1] - counts[0]} threads more after {len(counts) - 1} calls")
 
-    def on_remains(self, worker: Worker) -> None:
-        """Judge what a worker leaves behind, however it fared: refused calls and files."""
+    def on_remains(self, worker: Worker, *, unbuilt: bool = False) -> None:
+        """Judge what a worker leaves behind, however it fared: refused calls and files.
+
+        Args:
+            worker: Whose.
+            unbuilt: Whether a compiler was refused, which leaves files half made.
+        """
         for name in sorted(worker.blocked):
             if name in MILD:
                 self.doubt("forbidden_call", f"{name} was refused")
@@ -81,7 +86,8 @@ class Verdict:
             self.reject("changed_environment", report.escaped(f"code overwritten: {', '.join(patched)}", 300))
         left = worker.files_left()
         if left:
-            self.reject("wrote_files", report.escaped(", ".join(left), 200))
+            say = self.doubt if unbuilt else self.reject
+            say("wrote_files", report.escaped(", ".join(left), 200))
 
 
 def require(layers: dict[str, Any]) -> None:
