@@ -27,7 +27,7 @@ QUICK: dict[str, Any] = {
 }  # fmt: skip
 """The effort of a quick timing, as fields of ``shaping.Effort``."""
 
-_QUICK_MS, _QUICK_BYTES = 0.5, 80_000_000
+_QUICK_MS, _QUICK_BYTES = 0.5, 140_000_000
 """Workloads that take longer than this at best, or move more, are left out of a quick timing where there are others."""
 
 _INTERPRETED = ("triton",)
