@@ -36,6 +36,9 @@ def ids(*kinds: str) -> list[str]:
 
 WRITTEN = ids("allocation", "comm", "config", "technique", "combination", "target", "campaign")
 TARGETS = ids("target")
+MEASURED = [entry_id for entry_id in ids("config") if "entry" in facts(entry_id).model_dump(exclude_none=True)["tuned"]]
+"""Configs that ``kb tuned`` made; the others came from other projects."""
+IMPORTED = sorted({*ids("config")} - {*MEASURED})
 
 
 @pytest.mark.parametrize("entry_id", WRITTEN)
@@ -108,7 +111,7 @@ def test_a_row_of_a_target_is_an_operator_with_its_own_axes(entry_id: str, index
     assert {*row.axes, *row.per_token, *row.per_sequence} <= known
 
 
-@pytest.mark.parametrize("entry_id", ids("config"))
+@pytest.mark.parametrize("entry_id", IMPORTED)
 def test_tuned_parameters_are_readable_and_say_where_they_come_from(entry_id: str) -> None:
     entry = facts(entry_id)
     stored = json.loads((ENTRIES / entry_id / "config.json").read_text(encoding="utf-8"))
@@ -120,6 +123,25 @@ def test_tuned_parameters_are_readable_and_say_where_they_come_from(entry_id: st
     assert entry.source.sha256 == stored["sources"][0]["sha256"]
     assert all(source["license"] == "Apache-2.0" for source in stored["sources"])
     assert entry.claims == [], "a tuned config without timings claims no speed"
+
+
+def test_launch_parameters_of_ours_are_those_of_the_record_that_each_row_names() -> None:
+    for entry_id in MEASURED:
+        entry = facts(entry_id)
+        stored = json.loads((ENTRIES / entry_id / "config.json").read_text(encoding="utf-8"))
+        assert entry.tuned is not None
+        assert stored["entry"] == entry.tuned.entry
+        for kernel, rows in stored["kernels"].items():
+            for row in rows:
+                assert row["record"].startswith(f"{entry.tuned.entry}/records/"), entry_id
+                record = json.loads((ENTRIES / row["record"]).read_text(encoding="utf-8"))
+                assert record["device"]["name"] == entry.tuned.device
+                assert record["software"]["triton"] == entry.tuned.toolchain["triton"]
+                launch = {"kernel": kernel, **{name: row[name] for name in ("axes", "dtype", "parameters")}}
+                assert launch in record["ghosts"]["launched"], entry_id
+                medians = {one["candidate_us"]["median"] for one in record["timing"]}
+                assert row["median_us"], entry_id
+                assert set(row["median_us"].values()) <= medians, entry_id
 
 
 def test_a_negative_result_says_what_was_expected_where_and_what_came_out() -> None:
