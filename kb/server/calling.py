@@ -13,6 +13,7 @@ from mcp_types import CallToolResult, TextContent
 
 from kb.errors import KbError
 from kb.server import text
+from kb.server.hints import worded
 
 Returned = TypeVar("Returned")
 Calling = Context[Any, Any]
@@ -71,8 +72,13 @@ def told(work: Callable[[], Returned]) -> Returned:
 
 def as_tool_error(error: KbError) -> ToolError:
     """Return an error in the form that reaches the model, with nothing hidden in it."""
-    hint = f"\nhint: {error.hint}" if error.hint else ""
-    return ToolError(text.visible(f"{error.message}{hint}"))
+    return ToolError(said_of(error))
+
+
+def said_of(error: KbError) -> str:
+    """Return what a model reads of an error: what was found, and the next step in words of the tools."""
+    hint = worded(error.hint, "tools")
+    return text.visible(f"{error.message}\nhint: {hint}" if hint else error.message)
 
 
 def require(caller: Caller, scope: str) -> None:
@@ -82,7 +88,7 @@ def require(caller: Caller, scope: str) -> None:
         ToolError: It lacks the scope; with the next step.
     """
     if scope not in caller.scopes:
-        hint = f"ask for a token with it (kb token new NAME --scope {scope})"
+        hint = f"ask whoever runs the server for a token with it (kb token new NAME --scope {scope})"
         raise ToolError(f"this needs the scope {scope}, which you do not have\nhint: {hint}")
 
 

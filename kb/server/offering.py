@@ -8,6 +8,7 @@ from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 
 from kb.errors import EntryNotFoundError, KbError, UnknownOperatorError
 from kb.server import text
+from kb.server.calling import said_of
 
 if TYPE_CHECKING:
     from kb.knowledge_base import KnowledgeBase
@@ -88,9 +89,9 @@ def _read(work: Callable[[], str]) -> str:
     try:
         return work()
     except (EntryNotFoundError, UnknownOperatorError) as error:
-        raise ResourceNotFoundError(text.visible(error.message)) from error
+        raise ResourceNotFoundError(said_of(error)) from error
     except KbError as error:
-        raise ResourceError(text.visible(error.message)) from error
+        raise ResourceError(said_of(error)) from error
 
 
 def _listed(base: "KnowledgeBase") -> str:

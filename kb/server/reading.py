@@ -13,10 +13,12 @@ from kb.errors import RetrievalError
 from kb.models.hit import Answer, Hit
 from kb.server import text
 from kb.server.calling import Calling, long, result, told
+from kb.server.hints import stepwise, worded
 from kb.values import plain, sha256
 
 if TYPE_CHECKING:
     from kb.knowledge_base import KnowledgeBase
+    from kb.models.plan import Plan
     from kb.server.app import Server
 
 MOST_HITS = 50
@@ -88,7 +90,8 @@ def add(server: "Server", base: "KnowledgeBase") -> None:
         first = told(lambda: _place(cursor, mark))
         most = min(first + limit + 1, _MOST_PLACE)
         found = told(lambda: base.search(query, limit=most, **filters))
-        page = found.with_(hits=found.hits[first : first + limit])
+        because = worded(found.empty_because, "tools")
+        page = found.with_(hits=found.hits[first : first + limit], empty_because=because)
         after = f"{first + limit}.{mark}" if len(found.hits) > first + limit else None
         shown = text.answer(page, detail=detail, first=first + 1, cursor=after)
         return result(shown, {**(page.to_json() if detail else _short(page)), "next_cursor": after})
@@ -108,7 +111,7 @@ def add(server: "Server", base: "KnowledgeBase") -> None:
             described = told(lambda: base.operator(id.partition("/")[2]))
             return result(text.fenced(_lines(described)), {"id": id, **described})
         if part == "evidence":
-            proven = asdict(told(lambda: base.evidence(id, device=device)))
+            proven = stepwise(asdict(told(lambda: base.evidence(id, device=device))), "tools")
             return result(text.evidence(proven), proven)
         found = told(lambda: base.get(id, version=version))
         return result(text.entry(found, found["contents"], part=part), _shown(found, part))
@@ -127,7 +130,7 @@ def add(server: "Server", base: "KnowledgeBase") -> None:
         plan = await long(
             context, lambda _say, _stop: base.seed(target, device=device, budget_tokens=budget_tokens, use=use)
         )
-        return result(text.fenced(plan.brief), _plan(plan.to_json()))
+        return result(text.fenced(_brief(plan)), _plan(plan.to_json()))
 
     for tool in (search, get, seed):
         server.add_tool(tool, annotations=_READ_ONLY)
@@ -173,6 +176,19 @@ _PLAN_ROW = (
     "rank", "id", "version", "role", "row", "transfer", "share", "evidence", "freshness", "gain", "gain_from",
     "confidence", "license", "also",
 )  # fmt: skip
+
+
+def _brief(plan: "Plan") -> str:
+    """Return the brief with its last steps as calls of tools in place of commands."""
+    from kb.planning.brief import commands_of
+
+    calls = (
+        "judge: operator, source, device                     # values, in a sandbox",
+        "submit: title, claim, operator, source, parents     # judged, then filed on a branch",
+        f"outcome: entry, target = {plan.target}, result      # won, neutral, lost, not_applied",
+    )
+    brief = plan.brief.replace("\n".join(commands_of(plan)), "\n".join(calls))
+    return brief.replace("`kb operators OP` shows", "get with id = operator/OP shows")
 
 
 def _plan(plan: Mapping[str, Any]) -> dict[str, Any]:

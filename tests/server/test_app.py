@@ -16,6 +16,7 @@ from kb import launch
 from kb.config import Root
 from kb.knowledge_base import KnowledgeBase
 from kb.server.app import make_server
+from kb.server.hints import OWNER
 from kb.service.searching import Filters, search_root
 
 WriteEntry = Callable[..., Path]
@@ -113,6 +114,14 @@ def test_get_returns_facts_prose_and_code_as_data(base: Root) -> None:
     assert "Reads x once." not in said(code)
     assert "readme" not in code.structured_content
     assert "contents" not in call(base, "get", id=ROW, part="summary").structured_content
+
+
+def test_what_comes_next_is_said_in_calls_not_in_commands(base: Root) -> None:
+    proven = call(base, "get", id=ROW, part="evidence")
+    steps = [line["next_step"] for line in proven.structured_content["lines"]]
+    assert any(steps)
+    assert all(step is None or "kb " not in step.removeprefix(OWNER) or step.startswith(OWNER) for step in steps)
+    assert "kb list" not in said(call(base, "seed", target="target/no/where"))
 
 
 def test_a_version_that_is_not_there_is_an_error(base: Root) -> None:

@@ -15,6 +15,8 @@ Headers = Sequence[tuple[bytes, bytes]]
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 _DATA = ("/v1", "/mcp", "/metrics", "/openapi.json")
 _ANYBODY = frozenset({"/healthz"})
+_ASK = "whoever runs the server makes a token"
+_FOREIGN = "kb serve --allow-host NAME, for a page that may ask"
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,8 @@ class Access:
         """
         hosts = [value.decode("latin-1").lower() for name, value in headers if name == b"host"]
         if len(hosts) != 1:
-            raise Problem(400, f"expected one Host header, found {len(hosts)}")
+            hint = "send the name of this server in one Host header"
+            raise Problem(400, f"expected one Host header, found {len(hosts)}", hint=hint)
         if hosts[0] not in self._names and _without_port(hosts[0]) not in self._names:
             raise Problem(
                 421,
@@ -95,9 +98,9 @@ class Access:
             if name == b"origin":
                 scheme, _, place = value.decode("latin-1").lower().partition("://")
                 if scheme not in ("http", "https") or place not in {hosts[0], *listed}:
-                    raise Problem(403, "requests from other web pages are refused", hint="kb serve --allow-host NAME")
+                    raise Problem(403, "requests from other web pages are refused", hint=_FOREIGN)
             elif name == b"sec-fetch-site" and value not in (b"same-origin", b"none") and is_data(path):
-                raise Problem(403, "requests from other web pages are refused")
+                raise Problem(403, "requests from other web pages are refused", hint=_FOREIGN)
 
     def identify(self, headers: Headers, client: tuple[str, int] | None) -> Caller:
         """Say who asks.
@@ -114,19 +117,18 @@ class Access:
             token = self._tokens.match(text.strip()) if len(given) == 1 and scheme.lower() == "bearer" else None
         except ConfigError as error:
             # Where tokens cannot be read nobody has one; why is nothing for clients.
-            raise Problem(503, "tokens cannot be read", hint="its owner: kb token list") from error
+            raise Problem(503, "tokens cannot be read", hint="kb token list") from error
         if token is None:
             # Looked at last: who has a token is not locked out by others behind the same address.
             wait = self._failures.wait_of(address)
             if wait:
-                raise Problem(
-                    429, "too many tokens that are none", hint="kb token list", headers={"Retry-After": str(wait)}
-                )
+                hint = f"wait {wait} s, and send a token that is one"
+                raise Problem(429, "too many tokens that are none", hint=hint, headers={"Retry-After": str(wait)})
             self._failures.take(address)
             raise Problem(
                 401,
                 "the token is not known, was revoked, or has run out",
-                hint="kb token list",
+                hint=f"{_ASK} (kb token list shows which have run out)",
                 headers={"WWW-Authenticate": 'Bearer realm="kernel-kb", error="invalid_token"'},
             )
         allowed = {"read"} if self._settings.read_only else set(token.scopes)
@@ -153,16 +155,16 @@ class Access:
         if scope is None or scope in caller.scopes:
             return
         if scope != "read" and self._settings.read_only:
-            raise Problem(403, "this server is read-only", hint="kb serve without --read-only")
+            raise Problem(403, "this server is read-only", hint="whoever runs the server leaves out --read-only")
         if caller.token is not None:
             raise _lacking(scope)
         if scope != "read" and not self._has_tokens():
-            hint = f"kb token new NAME --scope {scope}"
+            hint = f"{_ASK} (kb token new NAME --scope {scope})"
             raise Problem(403, "this server has no tokens, so it is read-only", hint=hint)
         raise Problem(
             401,
             f"this needs a token with the scope {scope}",
-            hint=f"Authorization: Bearer TOKEN; make one: kb token new NAME --scope {scope}",
+            hint=f"send Authorization: Bearer TOKEN; {_ASK} (kb token new NAME --scope {scope})",
             headers={"WWW-Authenticate": 'Bearer realm="kernel-kb"'},
         )
 
@@ -193,7 +195,7 @@ def scope_for(method: str, path: str) -> str | None:
 
 def _lacking(scope: str) -> Problem:
     challenge = f'Bearer realm="kernel-kb", error="insufficient_scope", scope="{scope}"'
-    hint = f"kb token new NAME --scope {scope}"
+    hint = f"{_ASK} that has it (kb token new NAME --scope {scope})"
     return Problem(
         403, f"the token does not have the scope {scope}", hint=hint, headers={"WWW-Authenticate": challenge}
     )

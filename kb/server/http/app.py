@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import PlainTextResponse
 
@@ -58,7 +58,7 @@ def make_app(state: State) -> FastAPI:
     problems.install(app)
     readers = (_about(state), searching.router(state), entries.router(state), surveying.router(state))
     for routes in (*readers, writing.router(state)):
-        app.include_router(routes)
+        app.include_router(routes, dependencies=[Depends(problems.known_parameters)])
     endpoint = agents.mount(app, state)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     pages.mount(app)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi import Path as InPath
 
 from kb.errors import EntryFormatError, EntryNotFoundError, HistoryError
+from kb.server.hints import stepwise
 from kb.server.http import answers, rendering, shapes
 from kb.server.http.parameters import Kind, Slug, Topic, VersionNumber
 from kb.server.http.state import State
@@ -92,7 +93,9 @@ def _proven(routes: APIRouter, state: State) -> None:
     async def evidence(request: Request, kind: Kind, topic: Topic, slug: Slug, device: Device = None) -> Response:
         """Say what is proven of an entry, where, how fresh that is, and what would raise it."""
         name = _id(kind, topic, slug)
-        return await state.slow(lambda: _answer(request, lambda: asdict(proven(state.root, name, device=device))))
+        return await state.slow(
+            lambda: _answer(request, lambda: stepwise(asdict(proven(state.root, name, device=device)), "routes"))
+        )
 
     @routes.get(f"{_ROOT}/figures", response_model=shapes.Figures, responses=_FAULTS)
     async def figures(request: Request, kind: Kind, topic: Topic, slug: Slug) -> Response:

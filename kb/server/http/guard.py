@@ -85,7 +85,8 @@ class Guard:
         headers = scope["headers"]
         size = sum(len(name) + len(value) for name, value in headers)
         if size + len(scope.get("raw_path", b"")) + len(scope["query_string"]) > self._limits.headers_bytes:
-            raise Problem(431, f"path, query and headers have at most {self._limits.headers_bytes:,} bytes")
+            message = f"path, query and headers have at most {self._limits.headers_bytes:,} bytes"
+            raise Problem(431, message, hint="ask for less in one request")
         self._access.check_origin(headers, scope["path"])
         if scope["path"] == "/healthz":
             return
@@ -111,13 +112,14 @@ class Guard:
                 while more:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        raise Problem(400, "the client hung up")
+                        raise Problem(400, "the client hung up", hint="send the whole body")
                     body += message.get("body", b"")
                     more = message.get("more_body", False)
                     if len(body) > most:
                         raise _too_large(most)
         except TimeoutError as error:
-            raise Problem(408, "the body did not arrive in time", headers={"Connection": "close"}) from error
+            hint = f"a whole body has to arrive within {self._limits.body_s:g} s"
+            raise Problem(408, "the body did not arrive in time", hint=hint, headers={"Connection": "close"}) from error
         return _replayed(bytes(body), receive)
 
 
@@ -135,7 +137,8 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 
 
 def _too_large(most: int) -> Problem:
-    return Problem(413, f"a body has at most {most:,} bytes", headers={"Connection": "close"})
+    hint = "send less in one request"
+    return Problem(413, f"a body has at most {most:,} bytes", hint=hint, headers={"Connection": "close"})
 
 
 def _route_of(scope: Scope) -> str:

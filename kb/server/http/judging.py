@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from kb.errors import KbError
+from kb.server.hints import worded
 from kb.server.http.problems import Problem
 from kb.server.http.settings import Limits
 from kb.service.judging_apart import CancelledError, Order, Progress, TookTooLongError, judge_apart
@@ -188,7 +189,8 @@ class Queue:
         except (CancelledError, asyncio.CancelledError):
             self._over(job, "cancelled")  # by its owner or by the end of the server: nobody awaits this task
         except KbError as error:
-            job.error = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+            hint = worded(error.hint, "routes")
+            job.error = {"error": type(error).__name__, "message": error.message, "hint": hint}
             self._over(job, "timed_out" if isinstance(error, TookTooLongError) else "failed")
         except Exception:  # the boundary: a fault of ours must not take the queue down
             logger.exception("%s %s failed", job.kind, job.id)

@@ -10,6 +10,7 @@ from kb import catalogue, hardware
 from kb.models import vocabulary
 from kb.models.hit import Answer
 from kb.retrieval import browse
+from kb.server.hints import worded
 from kb.server.http import answers, narrowing, shapes
 from kb.server.http.parameters import DEEPEST, ListQuery, SearchQuery, next_page
 from kb.server.http.state import State
@@ -154,7 +155,7 @@ def _page(state: State, path: str, query: SearchQuery) -> dict[str, Any]:
     beyond = more or len(ordered) > end
     emptied = f"nothing of what was found has: {narrow.said()}" if narrow and answer.hits and not ordered else None
     return {
-        **answer.with_(hits=(), empty_because=emptied or answer.empty_because).to_json(),
+        **answer.with_(hits=(), empty_because=emptied or worded(answer.empty_because, "routes")).to_json(),
         "hits": [plain(hit) for hit in shown],
         "offset": query.offset,
         "next": next_page(path, query, offset=end) if beyond and end < DEEPEST else None,

@@ -47,7 +47,8 @@ class ProblemDocument(BaseModel):
     title: str
     status: int
     detail: str = Field(description="What was wanted and what was found.")
-    hint: str | None = Field(default=None, description="The next step.")
+    hint: str = Field(description="The next step.")
+    error: str = Field(description="Name of the fault, for programs: EntryNotFoundError, NotFound.")
     errors: list[Fault] | None = None
 
 

@@ -21,6 +21,7 @@ from kb.values import plain
 
 _FAULTS = shapes.problems(400, 401, 403, 404, 413, 422, 429, 503)
 _FRESH = {"Cache-Control": "no-store"}
+_THERE = {"description": "The same was reported before: nothing was stored, and new is false."}
 _EXAMPLE = "import torch\n\n\ndef run(x):\n    return torch.softmax(x.float(), dim=-1).to(x.dtype)\n"
 _DEVICE = r"^(cpu|cuda:[0-9]{1,2})$"
 _LONGEST = submission.MOST_TEXT
@@ -153,14 +154,15 @@ def router(state: State) -> APIRouter:
     _judgements(routes, state)
     _submissions(routes, state)
 
-    @routes.post("/v1/outcomes", status_code=201, responses=_FAULTS)
+    @routes.post("/v1/outcomes", status_code=201, responses={**_FAULTS, 200: _THERE})
     async def outcome(report: OutcomeReport) -> Response:
-        """Report what came of using an entry; the same report again stores nothing."""
+        """Report what came of using an entry: 201, ``new`` is true; the same again stores nothing: 200, it is false."""
 
         def work() -> Response:
             with asked_for():
                 made = state.knowledge.outcome(**report.model_dump())
-            return Response(answers.encoded(plain(made)), 201, media_type="application/json", headers=_FRESH)
+            code = 201 if made.new else 200
+            return Response(answers.encoded(plain(made)), code, media_type="application/json", headers=_FRESH)
 
         return await state.slow(work)
 

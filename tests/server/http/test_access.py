@@ -82,8 +82,9 @@ def test_every_answer_is_sealed(ask: TestClient) -> None:
 def test_without_tokens_the_server_only_reads(ask: TestClient) -> None:
     answer = ask.post("/v1/judgements", json=JUDGEMENT)
     assert answer.status_code == 403
-    assert answer.json()["hint"] == "kb token new NAME --scope judge"
-    assert ask.post("/v1/outcomes", json={}).json()["hint"] == "kb token new NAME --scope write"
+    expected = "whoever runs the server makes a token (kb token new NAME --scope {})"
+    assert answer.json()["hint"] == expected.format("judge")
+    assert ask.post("/v1/outcomes", json={}).json()["hint"] == expected.format("write")
     assert ask.delete("/v1/entries/kernel/rmsnorm/row-per-cta").status_code == 403
 
 

@@ -13,7 +13,7 @@ from starlette.testclient import TestClient
 
 from kb import launch
 from kb.config import Root
-from tests.server.http.conftest import QUIET, ROW, client_of
+from tests.server.http.conftest import QUIET, ROW, bearer, client_of
 
 WriteEntry = Callable[..., Path]
 
@@ -157,7 +157,7 @@ def test_hardware_and_facets_are_complete(ask: TestClient) -> None:
         ("/v1/search?q=%20", 400, "the query is empty"),
         ("/v1/search?q=x&limit=0", 422, "query.limit"),
         ("/v1/search?q=x&limit=1e9", 422, "query.limit"),
-        ("/v1/search?q=x&lmit=3", 422, "query.lmit: extra inputs are not permitted"),
+        ("/v1/search?q=x&lmit=3", 422, "query.lmit: no such parameter"),
         ("/v1/search?q=x&kind=kernle", 400, "no kind is called 'kernle'"),
         ("/v1/search?q=x&device=H1000", 404, "no device is called 'H1000'"),
         ("/v1/entries/kernel/rmsnorm/row-per-ct", 404, "no entry has the id"),
@@ -169,7 +169,7 @@ def test_hardware_and_facets_are_complete(ask: TestClient) -> None:
         (f"/v1/entries/{ROW}/records/entry.toml", 422, "path.record"),
         (f"/v1/entries/{ROW}/records/2026-01-01-cpu-0123456789ab.json", 404, "has no record"),
         ("/v1/matrix?devices=nothing", 404, "no device is called 'nothing'"),
-        ("/v1/nothing", 404, "Not Found"),
+        ("/v1/nothing", 404, "there is nothing at /v1/nothing"),
     ],
 )
 def test_an_error_is_a_problem_document(ask: TestClient, place: str, status: int, said: str) -> None:
@@ -179,8 +179,43 @@ def test_an_error_is_a_problem_document(ask: TestClient, place: str, status: int
     problem = answer.json()
     assert problem["status"] == status
     assert said in problem["detail"]
+    assert set(problem) - {"errors"} == {"type", "title", "status", "detail", "hint", "error"}
+    assert problem["hint"]
     assert "Traceback" not in answer.text
     assert "/entries/kernel/.." not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("place", "hint"),
+    [
+        ("/v1/search?q=x&lmit=3", "did you mean limit? known: kind, operator, dtype"),
+        (f"/v1/entries/{ROW}/evidence?devce=H100", "did you mean device? known: device"),
+        ("/v1/facets?x=1", "this route takes no parameters"),
+        ("/v1/entries?zzz=1", "known: kind, operator"),
+    ],
+)
+def test_an_unknown_parameter_is_refused_with_the_known_ones(ask: TestClient, place: str, hint: str) -> None:
+    answer = ask.get(place)
+    assert answer.status_code == 422
+    assert answer.json()["hint"].startswith(hint)
+    assert answer.json()["errors"][0]["message"] == "no such parameter"
+
+
+@pytest.mark.parametrize(
+    ("method", "place", "takes"),
+    [
+        ("PUT", "/v1/search", "GET, HEAD"),
+        ("GET", "/v1/outcomes", "POST"),
+        ("DELETE", "/v1/judgements", "GET, HEAD, POST"),
+        ("DELETE", "/style.css", "GET, HEAD"),
+    ],
+)
+def test_another_method_is_refused_with_those_that_there_are(base: Root, method: str, place: str, takes: str) -> None:
+    with client_of(base) as ask:
+        answer = ask.request(method, place, headers=bearer("read", "write", "judge"))
+    assert (answer.status_code, answer.headers["allow"]) == (405, takes)
+    assert answer.json()["hint"] == f"it takes {takes}"
+    assert answer.json()["error"] == "MethodNotAllowed"
 
 
 def test_a_damaged_catalogue_is_mended_without_anyone_noticing(base: Root, ask: TestClient) -> None:

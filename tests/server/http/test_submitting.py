@@ -1,5 +1,6 @@
 """Submissions and outcomes over HTTP: filed once, on a branch, in the name of the token."""
 
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from kb.config import Root
 from tests.server.http.conftest import QUIET, ROW, bearer, client_of
 
 WriteEntry = Callable[..., Path]
+REPOSITORY = Path(__file__).resolve().parents[3]
+TARGET = "target/sam-3-1/bf16-h100"
 
 NEGATIVE = {
     "title": "Vector loads of sixteen bytes",
@@ -101,6 +104,20 @@ def test_an_outcome_is_stored_once_and_needs_proof_to_be_won(write: TestClient) 
     assert (missing.status_code, missing.headers["content-type"]) == (404, "application/problem+json")
     assert write.post("/v1/outcomes", json={**report, "result": "great"}).status_code == 422
     assert write.post("/v1/outcomes", json={**report, "entry": "../../x"}).status_code in (404, 422)
+
+
+def test_the_same_outcome_again_is_no_new_one(base: Root) -> None:
+    shutil.copytree(REPOSITORY / "entries" / TARGET, base.entries / TARGET)
+    with client_of(base) as client:
+        client.headers.update(bearer("write"))
+        report = {"entry": ROW, "target": TARGET, "result": "lost", "note": "slower by a tenth"}
+        first, again = client.post("/v1/outcomes", json=report), client.post("/v1/outcomes", json=report)
+        assert (first.status_code, again.status_code) == (201, 200)
+        assert (first.json()["new"], again.json()["new"]) == (True, False)
+        assert {**first.json(), "new": False} == again.json()
+        unknown = client.post("/v1/outcomes", json={**report, "nte": "x"})
+        assert (unknown.status_code, unknown.json()["detail"]) == (422, "body.nte: no such member")
+        assert unknown.json()["hint"].startswith("did you mean note? known: entry, target")
 
 
 def test_a_read_only_server_takes_none(base: Root) -> None:
