@@ -240,7 +240,7 @@ def _draft(group: _Group) -> Draft:
         "title": title if len(title) <= 80 else f"{name}: launch parameters, {short}"[:80],
         "summary": f"Launch parameters of {len(group.rows)} measured workloads on {short}; Triton {group.triton}.",
         "outcome": "works",
-        "operator": operator,
+        "applies_to": [operator],
         "language": "none",
         "dtypes": [one for one in entry.facts["dtypes"] if any(row.dtype == one for row in group.rows)],
         "tags": [slug(one) for one in ("tuned-config", "launch-parameters", "block-sizes", "num-warps", short, name)],

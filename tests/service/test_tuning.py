@@ -160,6 +160,8 @@ def test_measured_workloads_alone_become_rows_with_their_record(
     }  # fmt: skip
     assert facts["requires"] == {"arch": ["sm_90"]}
     assert facts["license"] == "Apache-2.0"
+    assert facts["applies_to"] == ["silu"], "it computes nothing itself: a search for SiLU answers with kernels first"
+    assert "operator" not in facts
     assert check(None, root, history=False).problems == ()
 
 
