@@ -91,8 +91,8 @@ class _Group:
     arch: str
     triton: str
     rows: tuple[_Row, ...]
-    newest: bytes
-    """The newest record, as it is written."""
+    sources: bytes
+    """The records, newest first, as they are written."""
 
 
 def tuned(root: Root, ids: Sequence[str] = (), *, device: str | None = None, write: bool = False) -> list[Tuned]:
@@ -179,7 +179,14 @@ def _groups(root: Root, kernel: _Kernel, devices: Sequence[str] | None) -> Itera
                 rows.setdefault(row.key, row)
         if rows:
             made = tuple(sorted(rows.values(), key=lambda row: repr(row.key)))
-            yield _Group(kernel, device, str(filed[0].raw["device"]["arch"]), triton, made, written(filed[0].raw))
+            yield _Group(
+                kernel,
+                device,
+                str(filed[0].raw["device"]["arch"]),
+                triton,
+                made,
+                b"".join(written(one.raw) for one in filed),
+            )
 
 
 def _measured(kernel: _Kernel, devices: Sequence[str] | None) -> list[str]:
@@ -265,8 +272,8 @@ def _draft(group: _Group) -> Draft:
         provenance=Provenance(
             repository="written here",
             path=f"{entry.id}/{layout.RECORDS}",
-            sha256=sha256(group.newest),
-            note="Launch parameters of measured workloads, out of signed records; digest of the newest record.",
+            sha256=sha256(group.sources),
+            note="Launch parameters of measured workloads, out of signed records; digest of these, newest first.",
         ),
         license=str(entry.facts["license"]),
         restrictions=tuple(entry.facts.get("restrictions") or ()),

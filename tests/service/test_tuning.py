@@ -179,6 +179,18 @@ def test_doing_it_again_changes_nothing_and_a_newer_record_makes_a_new_version(r
     assert (row["median_us"], row["record"]) == ({"cold, eager": 9.0}, newer.path)
 
 
+def test_an_older_record_adds_the_workloads_that_it_alone_has(
+    root: Root, measured: Measured, timing: dict[str, Any], launched: list[dict[str, Any]]
+) -> None:
+    measured()
+    tuned(root, write=True)
+    other = copy.deepcopy(timing)
+    other["workload"] |= {"axes": launched[1]["axes"], "dtype": launched[1]["dtype"]}
+    measured("2026-10-01T10:00:00Z", timing=[other])
+    (done,) = tuned(root, write=True)
+    assert (done.state, done.version, done.rows) == ("update", 2, 2)
+
+
 def test_another_triton_or_device_is_another_entry(root: Root, measured: Measured) -> None:
     measured()
     measured(software={**SOFTWARE, "triton": "3.7.0"})
