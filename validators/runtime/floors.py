@@ -20,7 +20,8 @@ LOW_BITS = ("float8_e4m3fn", "float8_e5m2", "uint8", "int8", "float4")
 """Formats whose products may run at the rate of the narrowest format that was measured."""
 
 FOUR_BIT_GAIN = 2.0
-"""4-bit products run at most at twice the 8-bit rate on any device so far."""
+"""4-bit products run at most at twice the 8-bit rate on any device so far; they may be behind any narrow format, which
+counts for what is believed and not for the roofline."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Floor:
 
 
 def rate_tflops(peaks: Mapping[str, Any], dtype: str) -> float:
-    """Return the highest rate of products whose result is as exact as ``dtype`` asks, 10¹² operations a second.
+    """Return the rate of products whose result is as exact as ``dtype`` asks, 10¹² operations a second.
 
     Args:
         peaks: As ``peaks.measure`` returns them.
@@ -48,14 +49,14 @@ def rate_tflops(peaks: Mapping[str, Any], dtype: str) -> float:
 
     Returns:
         For float32 also a third of the bfloat16 rate, since three bfloat16 products make up a float32 one; for formats
-        of 8 bits and less twice the best rate that was measured, since 4-bit products may be behind them.
+        of 8 bits and less the best rate that was measured.
     """
     rates: Mapping[str, float] = peaks["matmul_tflops"]
     half = max((rates[name] for name in ("bfloat16", "float16") if name in rates), default=0.0)
     if dtype in ("float32", "float64"):
         return max(rates.get("float32", 0.0), half / 3)
     if dtype in LOW_BITS:
-        return FOUR_BIT_GAIN * max(rates.values())
+        return max(rates.values())
     return max(half, rates.get("float32", 0.0))
 
 
@@ -92,7 +93,7 @@ def floor_of(
         peaks: As ``peaks.measure`` returns them.
         kind: ``cpu`` or ``cuda``.
         resident_bytes: Bytes per call that need not reach device memory within a batch, since what is written last
-            stays in the cache: the cache's size over the number of calls.
+            stays in the cache: the cache's size over the number of calls. The hard floor alone allows for them.
         ceilings: Published peaks where they are known: ``mem_gbps``, ``tflops`` (of the precision); None if not.
 
     Returns:
@@ -104,15 +105,13 @@ def floor_of(
     else:
         gbps = max(gbps, peaks.get("read_gbps") or gbps)
     tflops = rate_tflops(peaks, dtype)
-    moved = max(cost.essential_bytes - resident_bytes, 0.0) if cache == "cold" else cost.essential_bytes
     launch_us = peaks["launch_us"] if launch == "eager" else peaks.get("node_us") or peaks["launch_us"]
-    terms = {
-        "memory": moved / gbps / 1e3,
-        "compute": cost.flops / tflops / 1e6 if tflops else 0.0,
-        "launch": launch_us,
-    }
+    compute_us = cost.flops / tflops / 1e6 if tflops else 0.0
+    terms = {"memory": cost.essential_bytes / gbps / 1e3, "compute": compute_us, "launch": launch_us}
     bound = max(terms, key=lambda name: terms[name])
-    hard = max(terms["memory"], terms["compute"]) / HEADROOM[kind]
+    moved = max(cost.essential_bytes - resident_bytes, 0.0) if cache == "cold" else cost.essential_bytes
+    gain = FOUR_BIT_GAIN if dtype in LOW_BITS else 1.0
+    hard = max(moved / gbps / 1e3, compute_us / gain) / HEADROOM[kind]
     published = ceilings or {}
     if cache == "cold" and published.get("mem_gbps"):
         hard = max(hard, moved / published["mem_gbps"] / 1e3)

@@ -42,10 +42,18 @@ def test_a_warm_set_that_fits_is_held_against_the_cache_and_a_large_one_is_not()
     assert floor(large, cache="warm").us == floor(large).us
 
 
-def test_what_stays_in_the_cache_at_the_end_of_a_batch_need_not_reach_memory() -> None:
+def test_what_stays_in_the_cache_at_the_end_of_a_batch_counts_for_what_is_believed_alone() -> None:
     cost = Cost(flops=0, essential_bytes=40 << 20)
-    assert floor(cost, resident_bytes=30 << 20).us == pytest.approx(floor(cost).us / 4)
-    assert floor(cost, resident_bytes=80 << 20).bound == "launch"
+    assert floor(cost, resident_bytes=30 << 20).us == floor(cost).us
+    assert floor(cost, resident_bytes=30 << 20).hard_us == pytest.approx(floor(cost).hard_us / 4)
+    assert floor(cost, resident_bytes=80 << 20).hard_us == 0.0
+
+
+def test_products_of_four_bits_may_be_behind_narrow_formats_and_do_not_raise_the_roofline() -> None:
+    cost = Cost(flops=149_000_000_000, essential_bytes=1000)
+    narrow = floor(cost, dtype="float8_e4m3fn")
+    assert narrow.us == pytest.approx(100.0)
+    assert narrow.hard_us == pytest.approx(50.0 / 1.15)
 
 
 def test_nothing_undercuts_a_data_sheet_and_a_measured_peak_leaves_some_room() -> None:
@@ -56,10 +64,10 @@ def test_nothing_undercuts_a_data_sheet_and_a_measured_peak_leaves_some_room() -
     assert floor(cost, ceilings={"mem_gbps": 4400.0}, cache="warm").hard_us == plain.hard_us
 
 
-def test_no_rate_is_assumed_that_honest_arithmetic_can_exceed() -> None:
+def test_rates_are_those_of_the_best_way_to_a_result_of_that_precision() -> None:
     assert rate_tflops(H200, "bfloat16") == 796.0
     assert rate_tflops(H200, "float32") == pytest.approx(796 / 3)  # three products of bfloat16
-    assert rate_tflops(H200, "uint8") == 2 * 1490.0  # 4-bit products
+    assert rate_tflops(H200, "uint8") == 1490.0
     assert rate_tflops({"matmul_tflops": {"float32": 0.1}}, "bfloat16") == 0.1
 
 
