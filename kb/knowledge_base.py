@@ -12,10 +12,11 @@ from kb.config import Root, find_root
 from kb.models.hit import Answer
 from kb.models.plan import Outcome, Plan
 from kb.service import judging_apart
+from kb.service.expecting import expect, expect_texts, filters_of
 from kb.service.judging_apart import Order, Progress, Runner, Turns
 from kb.service.reading import contents
 from kb.service.resident import Resident
-from kb.service.searching import Filters, scope_of, show_root
+from kb.service.searching import scope_of, show_root
 from kb.values import plain
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class KnowledgeBase:
         Raises:
             ConfigError: There is no knowledge base there.
         """
+        expect("path", path, str, Path, optional=True)
         return cls(find_root(None if path is None else str(path)), semantic=semantic)
 
     def search(self, query: str, *, limit: int = 8, **filters: Any) -> Answer:  # noqa: ANN401 - fields of Filters
@@ -83,8 +85,11 @@ class KnowledgeBase:
 
         Raises:
             RetrievalError: An empty query, a limit out of range, or an unknown filter value.
+            TypeError: As for every method here: an argument is of another type, or there is no such filter.
         """
-        return self.resident.search(query, filters=Filters(**filters), limit=limit)
+        expect("query", query, str)
+        expect("limit", limit, int)
+        return self.resident.search(query, filters=filters_of(filters), limit=limit)
 
     def list(self, **filters: Any) -> "list[dict[str, Any]]":  # noqa: ANN401 - fields of Filters
         """Return one row an entry in scope, by id: facts and what stands for it, no prose.
@@ -97,7 +102,7 @@ class KnowledgeBase:
         """
         from kb.retrieval import browse
 
-        chosen = Filters(**filters)
+        chosen = filters_of(filters)
         return self.resident.ask(lambda connection: browse.listing(connection, scope_of(connection, chosen)))
 
     def get(self, reference: str, *, version: int | None = None) -> dict[str, Any]:
@@ -115,6 +120,8 @@ class KnowledgeBase:
         from kb.errors import RetrievalError
         from kb.retrieval import browse
 
+        expect("reference", reference, str)
+        expect("version", version, int, optional=True)
         if version is not None and "@" in reference:
             message = f"the id {reference!r} names a version, and version = {version} another"
             raise RetrievalError(message, hint="give one")
@@ -138,6 +145,8 @@ class KnowledgeBase:
         """
         from kb.service.evidence import proven
 
+        expect("reference", reference, str)
+        expect("device", device, str, optional=True)
         return proven(self.root, reference, device=device)
 
     def operators(self) -> tuple[str, ...]:
@@ -160,6 +169,7 @@ class KnowledgeBase:
         """
         from kb.service.describing import operator_described
 
+        expect("name", name, str)
         return operator_described(name)
 
     def hardware(self) -> "builtins.list[dict[str, Any]]":
@@ -202,6 +212,11 @@ class KnowledgeBase:
         from kb.service.describing import target_named
         from kb.service.seeding import seed_target
 
+        expect("target", target, str)
+        expect("budget_tokens", budget_tokens, int)
+        expect("device", device, str, optional=True)
+        expect("write_to", write_to, Path, optional=True)
+        expect("use", use, str)
         name = target_named(self.resident, target)
         return seed_target(
             self.root, name, budget_tokens=budget_tokens, device=device, write_to=write_to, use=use
@@ -239,6 +254,10 @@ class KnowledgeBase:
             DeviceUnavailableError: The judge cannot use this device.
             ValidatorError: The judge cannot work here, too many wait, or it was given up.
         """
+        expect("operator", operator, str)
+        expect("source", source, str)
+        expect("device", device, str)
+        expect_texts("dtypes", dtypes)
         return self._judged(
             Order(operator, source, device, tuple(dtypes) if dtypes else None, ghosts), progress, given_up
         )
@@ -265,7 +284,11 @@ class KnowledgeBase:
             KbError: As :func:`kb.service.submitting.submit` says.
         """
         from kb.service import submitting
+        from kb.service.submission import Submission
 
+        expect("made", made, Submission)
+        expect("author", author, str, optional=True)
+        expect("branch", branch, str, optional=True)
         return submitting.submit(
             self.root,
             made,
@@ -295,6 +318,10 @@ class KnowledgeBase:
         """
         from kb.service.outcomes import report_outcome
 
+        for name, value in (("entry", entry), ("target", target), ("result", result)):
+            expect(name, value, str)
+        expect("record", record, str, optional=True)
+        expect("note", note, str, optional=True)
         return report_outcome(self.root, entry, target=target, result=result, record=record, note=note)
 
     def close(self) -> None:

@@ -32,3 +32,34 @@ def test_what_is_not_there_is_an_error_with_a_next_step(tmp_path: Path) -> None:
         assert "row-per-cta" in str(caught.value.hint)
         with pytest.raises(RetrievalError):
             base.search("")
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "named", "said"),
+    [
+        ("search", (None,), {}, "query: expected str, found NoneType"),
+        ("search", ("x",), {"limit": "3"}, "limit: expected int, found str"),
+        ("search", ("x",), {"limit": True}, "limit: expected int, found bool"),
+        ("search", ("x",), {"device": 3}, "device: expected str or None, found int"),
+        ("search", ("x",), {"devicez": "H100"}, "there is no filter 'devicez': did you mean device?"),
+        ("list", (), {"withdrawn": "yes"}, "withdrawn: expected bool, found str"),
+        ("get", (None,), {}, "reference: expected str"),
+        ("get", ("x",), {"version": "2"}, "version: expected int or None, found str"),
+        ("evidence", (7,), {}, "reference: expected str"),
+        ("operator", (None,), {}, "name: expected str"),
+        ("seed", (None,), {}, "target: expected str"),
+        ("seed", ("x",), {"budget_tokens": "many"}, "budget_tokens: expected int"),
+        ("judge", ("silu", None), {}, "source: expected str"),
+        ("judge", ("silu", "x"), {"dtypes": "float32"}, "dtypes: expected a list of str or None, found str"),
+        ("judge", ("silu", "x"), {"dtypes": [1]}, "dtypes: each: expected str, found int"),
+        ("submit", ({"title": "x"},), {}, "made: expected Submission, found dict"),
+        ("outcome", ("x",), {"target": None, "result": "won"}, "target: expected str"),
+        ("open", (3,), {}, "path: expected str or Path or None, found int"),
+    ],
+)
+def test_an_argument_of_another_type_is_named_at_once(
+    method: str, given: tuple[object, ...], named: dict[str, object], said: str
+) -> None:
+    with KnowledgeBase.open(STARTER) as base, pytest.raises(TypeError) as caught:
+        getattr(base, method)(*given, **named)
+    assert str(caught.value).startswith(said)

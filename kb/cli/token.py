@@ -1,6 +1,7 @@
 """``kb token``: who may use the HTTP endpoint, and for what."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +16,13 @@ app = typer.Typer(help="Make, list and revoke tokens of the HTTP endpoint.", no_
 
 def _shown(token: "Token") -> dict[str, Any]:
     """Return what may be seen of a token; its digest is of no use to anybody."""
-    return {name: value for name, value in asdict(token).items() if name != "sha256"}
+    seen = {name: value for name, value in asdict(token).items() if name != "sha256"}
+    return {**seen, "expired": not token.is_valid(datetime.now(UTC))}
+
+
+def _until(token: "Token") -> str:
+    ends = token.expires_utc or "never"
+    return ends if token.is_valid(datetime.now(UTC)) else f"EXPIRED {ends}"
 
 
 @app.command("new")
@@ -38,15 +45,18 @@ def new(
 
 @app.command("list")
 def list_(json: Json = False) -> None:
-    """List the tokens: names, scopes and dates."""
-    from kb.service.tokens import all_tokens
+    """List the tokens: names, scopes and dates; those that have run out are marked, with what replaces them."""
+    from kb.service.tokens import all_tokens, renewal_of
 
     known = all_tokens()
     if json:
         write_json([_shown(one) for one in known])
         return
-    rows = [(one.name, one.id, ", ".join(one.scopes), one.created_utc, one.expires_utc or "never") for one in known]
+    rows = [(one.name, one.id, ", ".join(one.scopes), one.created_utc, _until(one)) for one in known]
     table(("name", "id", "scopes", "made", "runs out"), rows)
+    for one in known:
+        if not one.is_valid(datetime.now(UTC)):
+            say(f"{one.name} ran out on {str(one.expires_utc)[:10]} and is refused; to renew it: {renewal_of(one)}")
     if not known:
         say("there are no tokens: the HTTP endpoint serves reading alone, to this machine alone")
 

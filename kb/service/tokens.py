@@ -137,10 +137,20 @@ def new_token(name: str, scopes: Sequence[str], *, days: float | None = None) ->
     made = Token(name, token_id, digest_of(text), allowed, now.isoformat(), expires)
     with _changing():
         before = all_tokens()
-        if any(one.name == name for one in before):
+        same = next((one for one in before if one.name == name), None)
+        if same is not None and not same.is_valid(now):
+            raise ConfigError(f"the token {name} ran out on {str(same.expires_utc)[:10]}", hint=renewal_of(same))
+        if same is not None:
             raise ConfigError(f"there is a token called {name} already", hint=f"kb token revoke {name}")
         _write((*before, made))
     return New(text, made)
+
+
+def renewal_of(token: Token) -> str:
+    """Return the commands that replace a token by one with the same scopes; a secret is never used again."""
+    wanted = [one for one in token.scopes if one != "read"] or ["read"]
+    scopes = " ".join(f"--scope {one}" for one in wanted)
+    return f"kb token revoke {token.name}; kb token new {token.name} {scopes} --days 90"
 
 
 def revoke(name: str) -> Token:

@@ -62,7 +62,9 @@ def _hints() -> Iterator[str]:
     """Yield every text that the sources pass as ``hint``, with ``X`` where a value stands."""
     for file in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if (isinstance(node, ast.keyword) and node.arg == "hint") or (isinstance(node, ast.Assign) and [getattr(one, "id", "") for one in node.targets] == ["hint"]):
+            names = [node.arg] if isinstance(node, ast.keyword) else []
+            names += [getattr(one, "id", "") for one in node.targets] if isinstance(node, ast.Assign) else []
+            if isinstance(node, ast.keyword | ast.Assign) and names == ["hint"]:
                 yield from _texts(node.value)
 
 

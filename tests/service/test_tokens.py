@@ -96,3 +96,26 @@ def test_the_commands_make_list_and_revoke(capsys: pytest.CaptureFixture[str]) -
     assert launch.main(["token", "revoke", "ci"]) == 0
     assert launch.main(["token", "revoke", "ci"]) == 2
     assert "there is no token called 'ci'" in capsys.readouterr().err
+
+
+def test_a_token_that_has_run_out_is_marked_with_what_replaces_it(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens.new_token("kept", ["read"])
+    tokens.new_token("ci", ["write"], days=1)
+    file = tokens.tokens_file()
+    raw = json.loads(file.read_text(encoding="utf-8"))
+    raw["tokens"][0]["expires_utc"] = "2020-02-03T00:00:00+00:00"
+    file.write_text(json.dumps(raw), encoding="utf-8")
+    renewal = "kb token revoke ci; kb token new ci --scope write --days 90"
+    monkeypatch.setenv("COLUMNS", "200")
+    assert launch.main(["token", "list"]) == 0
+    out, said = capsys.readouterr()
+    assert out.count("EXPIRED") == 1
+    assert f"ci ran out on 2020-02-03 and is refused; to renew it: {renewal}" in " ".join(said.split())
+    assert "kept ran out" not in said
+    assert launch.main(["token", "list", "--json"]) == 0
+    assert {one["name"]: one["expired"] for one in json.loads(capsys.readouterr().out)} == {"ci": True, "kept": False}
+    with pytest.raises(ConfigError, match="ran out on 2020-02-03") as caught:
+        tokens.new_token("ci", ["write"])
+    assert caught.value.hint == renewal
