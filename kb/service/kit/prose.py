@@ -15,11 +15,26 @@ _END = "<!-- kb agent kit ends -->"
 
 
 @dataclass(frozen=True)
-class OwnFile:
-    """A file that holds nothing else; its last line says who wrote it, and what it was then."""
+class _Prose:
+    """What text has in common, whole file or part: there is a place for it anywhere, and it configures no servers."""
 
     file: str
     tool: str
+
+    def holds(self, text: str) -> bool:
+        """See :class:`kb.service.kit.splices.Editor`."""
+        del text
+        return True
+
+    def servers(self, text: str) -> Mapping[str, object]:
+        """See :class:`kb.service.kit.splices.Editor`."""
+        del text
+        return {}
+
+
+@dataclass(frozen=True)
+class OwnFile(_Prose):
+    """A file that holds nothing else; its last line says who wrote it, and what it was then."""
 
     def state(self, text: str, value: object | None) -> State:
         """See :class:`kb.service.kit.splices.Editor`."""
@@ -36,16 +51,6 @@ class OwnFile:
     def whole(self) -> bool:
         """See :class:`kb.service.kit.splices.Editor`."""
         return True
-
-    def holds(self, text: str) -> bool:
-        """See :class:`kb.service.kit.splices.Editor`."""
-        del text
-        return True
-
-    def servers(self, text: str) -> Mapping[str, object]:
-        """See :class:`kb.service.kit.splices.Editor`."""
-        del text
-        return {}
 
     def add(self, text: str, value: object) -> tuple[Insert, ...]:
         """See :class:`kb.service.kit.splices.Editor`; spaces that stand there stay below it."""
@@ -67,11 +72,8 @@ class OwnFile:
 
 
 @dataclass(frozen=True)
-class Part:
+class Part(_Prose):
     """A part of a file between two marks."""
-
-    file: str
-    tool: str
 
     def state(self, text: str, value: object | None) -> State:
         """See :class:`kb.service.kit.splices.Editor`."""
@@ -88,16 +90,6 @@ class Part:
     def whole(self) -> bool:
         """See :class:`kb.service.kit.splices.Editor`."""
         return False
-
-    def holds(self, text: str) -> bool:
-        """See :class:`kb.service.kit.splices.Editor`."""
-        del text
-        return True
-
-    def servers(self, text: str) -> Mapping[str, object]:
-        """See :class:`kb.service.kit.splices.Editor`."""
-        del text
-        return {}
 
     def add(self, text: str, value: object) -> tuple[Insert, ...]:
         """See :class:`kb.service.kit.splices.Editor`."""
