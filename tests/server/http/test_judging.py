@@ -143,7 +143,7 @@ def test_a_judge_that_cannot_work_says_so_and_nothing_of_the_candidate(judge: Te
     found = ended(judge, judge.post("/v1/judgements", json=order(SILU, device="cuda:63")).headers["location"])
     assert (found["state"], found["verdict"]) == ("failed", None)
     assert found["error"]["error"] == "DeviceUnavailableError"
-    assert found["error"]["hint"] == "--device cpu"
+    assert found["error"]["hint"] == "device = cpu"
 
 
 @pytest.mark.parametrize(
