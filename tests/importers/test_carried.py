@@ -33,8 +33,8 @@ def _filed(home: Path) -> dict[str, tuple[str, str, dict[str, Any]]]:
     found = {}
     for one in layout.entry_ids(root.entries):
         stored = files.read(layout.folder_of(root.entries, one), one)
-        source = {key: value for key, value in stored.facts["source"].items() if key != "sha256"}
-        found[one] = (stored.digest, stored.facts["license"], source)
+        source = {key: value for key, value in stored.file.source.model_dump().items() if key != "sha256"}
+        found[one] = (stored.digest, stored.file.license, source)
     return found
 
 
