@@ -1,6 +1,7 @@
 """Settings that every test needs before torch or triton is imported, and a knowledge base to try things on."""
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,10 @@ import pytest
 from kb.config import MARKER, Root
 
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Whoever starts tests in the background of a script has this signal ignored, and so had the programs that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is slow at random; that is no property of the code.
 hypothesis.settings.register_profile("kb", deadline=None)
