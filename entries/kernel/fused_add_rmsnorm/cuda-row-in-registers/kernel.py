@@ -39,8 +39,9 @@ __device__ __forceinline__ float block_sum(float v, float* partial) {
 }
 
 template <typename T, int VEC, int COUNT>
-__global__ void add_norm(const T* x, const T* residual, const T* weight, T* y, T* sum, int64_t x_row, int64_t r_row,
-                         int hidden, float eps) {
+__global__ void __launch_bounds__(512)
+add_norm(const T* x, const T* residual, const T* weight, T* y, T* sum, int64_t x_row, int64_t r_row, int hidden,
+         float eps) {
     using P = Pack<T, VEC>;
     __shared__ float partial[32];
     const int64_t row = blockIdx.x;

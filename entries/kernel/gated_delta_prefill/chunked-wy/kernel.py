@@ -80,8 +80,7 @@ def _chunk_solve(
     g = tl.load(g_ptr + gate, mask=live, other=0.0)
     decay = tl.cumsum(g, 0)
     # What is left to decay after a token is summed by itself: last - decay loses as much as the whole sum holds.
-    after = live & (token + 1 < seq_len) & (row + 1 < CHUNK)
-    rest = tl.cumsum(tl.load(g_ptr + gate + v_heads, mask=after, other=0.0), 0, reverse=True)
+    rest = tl.sum(tl.where(row[None, :] > row[:, None], g[None, :], 0.0), 1)
     beta = tl.load(beta_ptr + gate, mask=live, other=0.0)
     keys = tl.arange(0, BLOCK_K)
     keep = live[:, None] & (keys < dim)[None, :]
@@ -93,7 +92,9 @@ def _chunk_solve(
     span = decay[:, None] - decay[None, :]
     if EXACT:
         # The difference errs by an ulp of the sums: nothing to 16-bit results, more than float32 ones may lose.
-        span = tl.cumsum(tl.where(row[:, None] > row[None, :], g[:, None], 0.0), 0)
+        to_row = tl.where(past, 1.0, 0.0)
+        after_column = tl.where(row[:, None] > row[None, :], g[:, None], 0.0)
+        span = tl.dot(to_row, after_column, input_precision=PRECISION)
     # Masked before exp: above the diagonal the exponent is positive and may overflow.
     fade = tl.exp(tl.where(past, span, float("-inf")))
     lower = _dot(k, tl.trans(k), WIDEN) * fade * beta[:, None]

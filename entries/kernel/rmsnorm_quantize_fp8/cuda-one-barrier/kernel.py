@@ -41,8 +41,8 @@ __device__ __forceinline__ void block_sum_max(float& sum, float& most, float2* p
 }
 
 template <typename T, int VEC, int COUNT>
-__global__ void norm_quantize(const T* x, const T* weight, uint8_t* q, float* scale, int64_t x_row, int hidden,
-                              float eps) {
+__global__ void __launch_bounds__(512)
+norm_quantize(const T* x, const T* weight, uint8_t* q, float* scale, int64_t x_row, int hidden, float eps) {
     using P = Pack<T, VEC>;
     using Q = Pack<uint8_t, VEC>;
     __shared__ float2 partial[32];
