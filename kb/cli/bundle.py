@@ -21,7 +21,7 @@ def bundle(
     ] = None,
     timing: Annotated[bool, typer.Option(help="Take times too.")] = False,
     quick: Annotated[
-        bool, typer.Option(help="With --timing: one workload an entry, cold, and no second run: some 15 s an entry.")
+        bool, typer.Option(help="With --timing: judge and time one shape of a target an entry, cold, no second run.")
     ] = False,
     regimes: Annotated[
         str | None, typer.Option(help="Times in cold/eager, cold/graph, warm/eager, warm/graph; else the usual ones.")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+import torch
 
 from kb.validators import operators
 from kb.validators.operators.spec import Workload
@@ -132,6 +133,14 @@ def test_contents_are_new_in_every_batch_and_replacements_differ_by_one_element(
     assert all((a.arguments[1] == b.arguments[1]).all() for a, b in zip(first[:4] * 4, later[:4] + more, strict=True))  # type: ignore[attr-defined]
     changed = supply.replacement(later[1], 1)
     assert int((changed.arguments[0] != later[1].arguments[0]).sum()) == 1  # type: ignore[attr-defined]
+
+
+def test_a_baseline_alone_meets_the_same_contents_each_time_and_only_more_of_them_are_drawn() -> None:
+    supply = Supply(OPERATOR, WORKLOAD, shared=False)
+    few, more = supply.kept(2), supply.kept(5)
+    assert [one.seed for one in more[:2]] == [one.seed for one in few]
+    assert len({one.seed for one in more}) == 5
+    assert all(torch.equal(a.arguments[0], b.arguments[0]) for a, b in zip(few, more[:2], strict=True))  # type: ignore[arg-type]
 
 
 def test_slower_work_is_called_slower(run: Run) -> None:
