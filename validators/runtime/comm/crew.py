@@ -197,7 +197,8 @@ class Crew:
                 if now_used - used < _IDLE_S:
                     return now
                 used, since = now_used, now
-            next(one for one in asked.values() if not one.over()).over(_TICK_S)
+            if under_way := [one for one in asked.values() if not one.over()]:  # none is, if the last ended just now
+                under_way[0].over(_TICK_S)
         return None
 
     def cpu_seconds(self, ranks: Mapping[int, Any] | None = None) -> float:

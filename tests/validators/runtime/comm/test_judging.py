@@ -270,3 +270,29 @@ def test_no_rank_sees_another_one_or_the_judge() -> None:
     finally:
         crew.end()
         place.close()
+
+
+class EndsWhileLookedAt:
+    """A question whose answer arrives between two looks at it."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    def over(self, limit_s: float = 0.0) -> bool:
+        self.looks += 1
+        return self.looks > 1
+
+    def failed(self) -> bool:
+        return False
+
+
+def test_a_rank_that_ends_between_two_looks_is_not_waited_for() -> None:
+    place = Workplace()
+    crew = Crew(b"def run(x, group): ...", place=place, world_size=2, memory_bytes=2 << 30)
+    try:
+        crew.wait_ready(limit_s=60)
+        asked = {0: EndsWhileLookedAt()}
+        assert crew._watch(asked, time.monotonic(), 20.0, 3.0) is None  # type: ignore[arg-type]
+    finally:
+        crew.end()
+        place.close()
