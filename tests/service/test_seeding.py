@@ -382,6 +382,10 @@ def test_what_killed_runs_left_goes_after_an_hour_and_what_they_moved_comes_back
 def test_a_gap_that_nothing_comes_near_names_an_idea_for_the_step(store: Root, tmp_path: Path) -> None:
     without = shutil.ignore_patterns("embedding")
     shutil.copytree(store.entries, tmp_path / "entries", ignore=without)
+    sheet = tmp_path / "entries" / SAM / "entry.toml"
+    text = sheet.read_text(encoding="utf-8")
+    assert 'dtypes = ["uint8"]' in text
+    sheet.write_text(text.replace('dtypes = ["uint8"]', 'dtypes = ["int32"]'), encoding="utf-8")
     by_row = {gap.row: gap for gap in seed_target(Root(tmp_path), SAM).gaps}
     gap = by_row["text token embedding"]
     assert gap.nearest is not None
