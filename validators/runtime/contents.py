@@ -97,8 +97,8 @@ def edit_of(
         operator: The trusted spec.
         previous: The arguments as they are; what must not be changed may be None.
         seed: Of the choice.
-        largest: By position, the element of largest magnitude; filled in, so that many edits of the same arguments
-            look for it once.
+        largest: By position, the largest magnitude, [1]; filled in, so that many edits of the same arguments look for
+            it once.
     """
     if operator.exact:
         return None
@@ -121,9 +121,8 @@ def edit_of(
     place = tuple(int(i) for i in np.unravel_index(flat, chosen.shape))  # torch's imports sympy, for a second
     known = {} if largest is None else largest
     if index not in known:
-        at = int(torch.nan_to_num(chosen.to(torch.float64)).abs().argmax())
-        known[index] = chosen.reshape(-1)[at : at + 1].clone()
-    # The largest magnitude, with the other sign: a value of the input's own scale that no rounding can hide.
+        known[index] = torch.nan_to_num(chosen.abs(), nan=0.0, posinf=float("inf")).max().reshape(1)
+    # The largest magnitude, with either sign: a value of the input's own scale that no rounding can hide.
     value = -known[index] if float(chosen[place]) == float(known[index]) else known[index]
     offset = sum(at * stride for at, stride in zip(place, chosen.stride(), strict=True)) * chosen.itemsize
     return Edit(index, place, value, offset)
