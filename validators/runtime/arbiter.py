@@ -65,7 +65,7 @@ class Arbiter:
         if "seed" in message:
             self.arguments = mixed(
                 self.operator, workload, seed=message["seed"], static_seed=message.get("static_seed"),
-                edit_seed=message.get("edit_seed"),
+                edit_seeds=message.get("edit_seeds", ()),
             )  # fmt: skip
             self._compute()
         rows = []

@@ -95,14 +95,14 @@ class ArbiterProcess:
         return tuple(found)
 
     def check(
-        self, workload: Workload, found: Sequence[bytes], *, drawn: Mapping[str, int | None] | None = None
+        self, workload: Workload, found: Sequence[bytes], *, drawn: Mapping[str, Any] | None = None
     ) -> list[Comparison]:
         """Compare raw result bytes with what is expected of the last case, or of arguments that were drawn for a batch.
 
         Args:
             workload: Axes, dtype and law.
             found: The bytes of each result.
-            drawn: ``seed``, ``static_seed`` and ``edit_seed`` of the arguments, as ``supply.mixed`` takes them.
+            drawn: ``seed``, ``static_seed`` and ``edit_seeds`` of the arguments, as ``supply.mixed`` takes them.
         """
         offset, rows = 0, []
         for data in found:

@@ -8,7 +8,7 @@ from typing import Any
 
 from kb.validators import baselines, operators
 from kb.validators.operators.spec import Workload
-from kb.validators.runtime import evidence, peaks, report, sessions, statistics, telemetry
+from kb.validators.runtime import evidence, peaks, report, sessions, statistics, telemetry, turns
 from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.judge import Options, judge
 from kb.validators.runtime.lineup import Baseline
@@ -106,7 +106,7 @@ def attempt(
     Raises:
         JudgeError: The judge cannot work here; says nothing of the candidate.
     """
-    made: Attempt = sessions.finished(attempt_steps(order, source, machine=machine, say=say))
+    made: Attempt = turns.finished(attempt_steps(order, source, machine=machine, say=say))
     return made
 
 

@@ -172,6 +172,8 @@ class Batches:
         self._slots: list[list[Any]] = []
         self._moving: list[list[tuple[torch.Tensor, int]]] = []
         self._spares: list[list[tuple[torch.Tensor, int]]] = []
+        self._lasting: list[list[tuple[torch.Tensor, int]]] = []
+        self._sources: list[tuple[int, int]] = []
         self._graph: Any = None
         self._captured: list[object] = []
         self.kept: list[object] = []
@@ -181,19 +183,38 @@ class Batches:
 
         Args:
             message: ``slots``, each a list of arguments in the order of ``run``; ``moving``, indices of the arguments
-                that get new contents; ``spares``, each a list of tensors for these.
+                that get new contents; ``spares``, each a list of tensors for these; ``sources``, rows of a slot and
+                the slot that it is a copy of, see ``derive``.
         """
         if message.get("clear"):
             self._graph, self._captured, self.kept = None, [], []
             self._slots, self._moving, self._spares = [], [], []
+            self._lasting, self._sources = [], []
             self._device.clear()
             self._collect()
             self._backend.tidy()
         for given in message["slots"]:
             self._slots.append([one["value"] if "value" in one else self._device.argument(one) for one in given])
             self._moving.append([self._tensor(given[index]) for index in message["moving"]])
+            rest = [i for i, one in enumerate(given) if "tensor" in one and i not in message["moving"]]
+            self._lasting.append([self._tensor(given[index]) for index in rest])
+        self._sources += [(int(slot), int(source)) for slot, source in message.get("sources", ())]
         self._spares += [[self._tensor(one) for one in given] for given in message["spares"]]
         return {"slots": len(self._slots), "spares": len(self._spares)}
+
+    def derive(self, message: Message) -> Message:
+        """Copy slots to those that are copies of them.
+
+        Args:
+            message: ``lasting``, whether the arguments that do not change are copied, or those that do.
+        """
+        rows = self._lasting if message["lasting"] else self._moving
+        for slot, source in self._sources:
+            for (target, size), (origin, _) in zip(rows[slot], rows[source], strict=True):
+                if size:
+                    self._backend.replace(target, origin, size)
+        self._device.synchronize()
+        return {"derived": len(self._sources)}
 
     def _tensor(self, given: Given) -> tuple[torch.Tensor, int]:
         return self._device.argument(given), int(given["tensor"]["size_bytes"])

@@ -1,6 +1,7 @@
 """Draw the arguments of every case of a plan; runs in the trusted reference worker only."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -61,8 +62,46 @@ def _alike(one: object, other: object) -> bool:
     return type(one) is type(other)
 
 
-def edited_copy(operator: Operator, previous: Arguments, seed: int) -> Arguments | None:
-    """Change one element of one floating-point input; None if there is nothing that may be changed freely."""
+@dataclass(frozen=True)
+class Edit:
+    """One element of one input, and what it becomes."""
+
+    index: int
+    """Position of the argument."""
+    place: tuple[int, ...]
+    """Of the element in it."""
+    value: torch.Tensor
+    """Its new value, [1], in the argument's dtype."""
+    offset: int
+    """Where the element begins in the argument's storage, in bytes."""
+
+    @property
+    def data(self) -> bytes:
+        """The new value's bytes."""
+        return bytes(self.value.view(torch.uint8).numpy())
+
+    def applied(self, arguments: Arguments) -> Arguments:
+        """Return the arguments with the element changed in a copy of its tensor; the others are the same objects."""
+        chosen = copied(arguments[self.index])
+        if isinstance(chosen, torch.Tensor):
+            chosen[self.place] = self.value[0]
+        return tuple(chosen if i == self.index else one for i, one in enumerate(arguments))
+
+
+def edit_of(
+    operator: Operator, previous: Arguments, seed: int, *, largest: dict[int, torch.Tensor] | None = None
+) -> Edit | None:
+    """Choose one element of one floating-point input, and another value; None if nothing may be changed freely.
+
+    Args:
+        operator: The trusted spec.
+        previous: The arguments as they are; what must not be changed may be None.
+        seed: Of the choice.
+        largest: By position, the largest magnitude, [1]; filled in, so that many edits of the same arguments look for
+            it once.
+    """
+    if operator.exact:
+        return None
     dice = generator(seed)
     free = [
         (index, value)
@@ -75,16 +114,21 @@ def edited_copy(operator: Operator, previous: Arguments, seed: int) -> Arguments
         and value.itemsize >= 2
         and value.numel() > 1
     ]
-    if not free or operator.exact:
+    if not free:
         return None
-    made = [copied(one) for one in previous]
-    index, _ = free[int(torch.randint(len(free), (1,), generator=dice))]
-    chosen = made[index]
-    if not isinstance(chosen, torch.Tensor):
-        return None
+    index, chosen = free[int(torch.randint(len(free), (1,), generator=dice))]
     flat = int(torch.randint(chosen.numel(), (1,), generator=dice))
     place = tuple(int(i) for i in np.unravel_index(flat, chosen.shape))  # torch's imports sympy, for a second
-    # The largest magnitude, with the other sign: a value of the input's own scale that no rounding can hide.
-    largest = chosen.reshape(-1)[int(torch.nan_to_num(chosen.to(torch.float64)).abs().argmax())]
-    chosen[place] = -largest if float(chosen[place]) == float(largest) else largest
-    return tuple(made)
+    known = {} if largest is None else largest
+    if index not in known:
+        known[index] = torch.nan_to_num(chosen.abs(), nan=0.0, posinf=float("inf")).max().reshape(1)
+    # The largest magnitude, with either sign: a value of the input's own scale that no rounding can hide.
+    value = -known[index] if float(chosen[place]) == float(known[index]) else known[index]
+    offset = sum(at * stride for at, stride in zip(place, chosen.stride(), strict=True)) * chosen.itemsize
+    return Edit(index, place, value, offset)
+
+
+def edited_copy(operator: Operator, previous: Arguments, seed: int) -> Arguments | None:
+    """Change one element of one floating-point input; None if there is nothing that may be changed freely."""
+    edit = edit_of(operator, previous, seed)
+    return None if edit is None else edit.applied(tuple(copied(one) for one in previous))

@@ -248,11 +248,14 @@ class CudaDevice:
             self._driver.within(target, source, size)
 
     def overwrite(self, given: Sequence[Given]) -> None:
-        """Copy the contents into the arguments, and wait."""
+        """Copy the contents, or the part of them that is named, into the arguments, and wait."""
         self._driver.use_context(self._context)
         for one in given:
             home = self._home(one)
-            self._driver.to_device(home.pointer, self._address + one["tensor"]["offset"], home.size)
+            at, size = one.get("part", (0, home.size))
+            if not 0 <= at <= at + size <= home.size:
+                raise ValueError("a part beyond the end of its tensor")
+            self._driver.to_device(home.pointer + at, self._address + one["tensor"]["offset"], size)
         self._driver.synchronize()
 
     def surrender(self, given: Sequence[Given]) -> None:

@@ -3,16 +3,18 @@
 Nothing of a candidate runs before that is done.
 """
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kb.validators.operators.spec import Arguments, Operator, Workload
-from kb.validators.runtime import accelerator
+from kb.validators.runtime import accelerator, building
+from kb.validators.runtime.assessing import ArbiterProcess
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.pairing import Regime
-from kb.validators.runtime.shaping import Effort, Trial, try_out
+from kb.validators.runtime.shaping import Effort, Trial, changes_show, few_slots, reading_bounds, try_out
 from kb.validators.runtime.sides import FailedError, Side
 from kb.validators.runtime.supply import ShapesVaryError, Supply
 
@@ -89,6 +91,8 @@ class Lineup:
         self._known: dict[bytes, tuple[Baseline, list[Workload]]] = {}
         self._supplies: dict[tuple[int, bool], Supply] = {}
         """By workload and whether weights are shared; while baselines are tried out."""
+        self._copied: dict[int, bool] = {}
+        """By workload: whether one changed element shows in the results."""
 
     def open(self, baselines: Sequence[Baseline]) -> None:
         """Start them, on a GPU side by side, and have their kernels built; those that cannot are told of."""
@@ -118,6 +122,44 @@ class Lineup:
             return f"{name}: {str(error)[:200]}"
         return None
 
+    def rehearse(self, regimes: Sequence[Regime], effort: Effort, *, arbiter: ArbiterProcess | None = None) -> None:
+        """Do what ``choose`` needs and nobody has to be alone for: draw contents, and see whether changes show.
+
+        Args:
+            regimes: How it will be timed.
+            effort: How much.
+            arbiter: Compares the results of heavy workloads.
+        """
+        self.say("drawing contents")
+        cold = next((one for one in regimes if one.cache == "cold"), None)
+        for which, workload in enumerate(self.workloads):
+            if not any(workload in fitting for _, fitting in self._known.values()):
+                continue
+            for regime in regimes:
+                supply = self._supply(workload, regime)
+                with contextlib.suppress(ShapesVaryError):  # trying out tells
+                    supply.kept(few_slots(supply, self.kind, effort))
+            if cold is not None and self.kind != accelerator.CPU:
+                supply = self._supply(workload, cold)
+                self._copied[which] = supply.can_be_edited and self._changes_show(
+                    supply, arbiter if building.heavy(self.operator, workload) else None
+                )
+
+    def _changes_show(self, supply: Supply, arbiter: ArbiterProcess | None) -> bool:
+        """Ask the first baseline whose results are right."""
+        for source, (baseline, fitting) in self._known.items():
+            if supply.workload not in fitting or source not in self.sides:
+                continue
+            self.say(f"whether changes show, by {baseline.name}")
+            try:
+                show = changes_show(self.sides[source], supply, arbiter)
+                self.sides[source].release()
+            except (FailedError, WorkerEndedError, ShapesVaryError):
+                continue  # trying it out tells
+            if show is not None:
+                return show
+        return False
+
     def choose(self, regimes: Sequence[Regime], peaks: Mapping[str, Any], effort: Effort) -> list[Task]:
         """Time every baseline alone; the fastest one is the opponent of a workload in a regime.
 
@@ -133,8 +175,13 @@ class Lineup:
             for task in self._tried(side, source, regimes, peaks, effort):
                 key = self.workloads.index(task.workload), regimes.index(task.regime)
                 tried.setdefault(key, []).append(task)
-            side.rest()
+            if source in self.sides:
+                try:
+                    side.release()  # others may be timed before it is an opponent
+                except WorkerEndedError:
+                    self.sides.pop(source).end()
         self._supplies.clear()
+        self._copied.clear()
         for which, workload in enumerate(self.workloads):
             if not any(key[0] == which for key in tried):
                 self.notes.append(f"{shown(workload)}: no baseline")
@@ -154,7 +201,9 @@ class Lineup:
                 label = f"{baseline.name}, {shown(workload)}, {regime.cache}, {regime.launch}"
                 supply = self._supply(workload, regime)
                 try:
-                    trial = try_out(side, supply, regime=regime, peaks=peaks, effort=effort)
+                    copied = self._copied.get(self.workloads.index(workload), False)
+                    copied = copied and reading_bounds(supply, self.kind, peaks)
+                    trial = try_out(side, supply, regime=regime, peaks=peaks, effort=effort, copied=copied)
                 except FailedError as error:
                     self.notes.append(f"{label}: {error.detail[:200]}")
                 except ShapesVaryError:

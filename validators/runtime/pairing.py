@@ -7,19 +7,20 @@ equal contents, equal orders and equal replacements, and the same launch mode.
 
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 from kb.validators.operators.spec import Arguments, Operator, Workload
 from kb.validators.runtime.assessing import ArbiterProcess
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
-from kb.validators.runtime.layout import Layout, moving_bytes
+from kb.validators.runtime.layout import Contents, Layout, contents_of, moving_bytes
 from kb.validators.runtime.scrutiny import Result, Scrutiny
 from kb.validators.runtime.sides import Batch, Clocked, FailedError, Side
 from kb.validators.runtime.supply import Drawn, Supply
 from kb.validators.runtime.telemetry import Telemetry
+from kb.validators.runtime.turns import ALONE, TOGETHER, finished
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 
@@ -28,6 +29,9 @@ _LOOKED_BYTES, _LEAST_LOOKS = 32 << 20, 4
 
 _AHEAD_BYTES = 1 << 30
 """Most contents that are drawn for later batches than those of one block."""
+
+_LEG_BYTES = 3 << 30
+"""Most contents and results of the pairs that are timed in one go, which lie in the judge's memory meanwhile."""
 
 _SETTLE_S = 0.002
 """Time for the judge's own threads to fall asleep after they drew contents."""
@@ -62,11 +66,50 @@ class Shape:
     draw_s: float | None = None
     exact_s: float | None = None
     """As in ``Effort``."""
+    copies: int = 1
+    """Of each set of arguments that is drawn; every copy differs from the others by one element. Divides ``slots``."""
+
+    @property
+    def drawn(self) -> int:
+        """Slots whose contents are drawn; the copies of the first one follow after these, then those of the second."""
+        return self.slots // self.copies
+
+    @property
+    def sources(self) -> dict[int, int]:
+        """Slots that are copies, and of which slot."""
+        return {slot: (slot - self.drawn) // (self.copies - 1) for slot in range(self.drawn, self.slots)}
 
     @property
     def most_pairs(self) -> int:
         """Pairs at the most."""
         return self.pairs * (1 + self.extensions)
+
+
+IsOpen = Callable[[list[dict[str, Any]]], bool]
+"""Tells from blocks whether the answer is open."""
+
+
+@dataclass
+class _Pair:
+    """One block of each side: what is called with which contents, and what came out."""
+
+    order: tuple[str, str]
+    batches: list[Batch]
+    drawn: list[list[Drawn]]
+    """One a batch, likewise the following."""
+    picks: list[tuple[int, ...]]
+    first: bool
+    """Whether it is the first of its session."""
+    found: dict[str, list[dict[int, Result]]] = field(default_factory=dict)
+
+
+@dataclass
+class _Leg:
+    """As many pairs as are timed in one go."""
+
+    first: list[Drawn]
+    """Contents of the calls that warm up."""
+    pairs: list[_Pair]
 
 
 class WrongBaselineError(JudgeError):
@@ -105,29 +148,96 @@ class Session:
         self._dice = random.SystemRandom()
         self._batch = self._draw_batch()
         self._result_bytes = 0
-        self._ready = False
+        self._first: list[Drawn] = []
+        self._pairs_at_once = 1
 
-    def prepare(self) -> None:
+    def run(self, *, is_open: IsOpen | None = None) -> list[dict[str, Any]]:
+        """Run all legs at once, as whoever has the machine to himself does; see ``steps``."""
+        made: list[dict[str, Any]] = finished(self.steps(is_open=is_open))
+        return made
+
+    def steps(self, *, is_open: IsOpen | None = None) -> Generator[str, None, list[dict[str, Any]]]:
+        """Run all pairs of blocks, some at a time: drawing and looking at results need not be alone, timing does.
+
+        Args:
+            is_open: Tells from the blocks so far whether they leave the answer open, so that as many again are worth
+                running; asked as often as the shape has extensions, a rule that is fixed beforehand.
+
+        Yields:
+            ``TOGETHER`` or ``ALONE``: what the next step needs.
+
+        Returns:
+            Blocks in the order of time: ``who``, ``batches`` (times of whole batches) and ``telemetry``.
+
+        Raises:
+            FailedError: The candidate failed, or one of its results is wrong; the reason says how.
+            NotCapturableError: A side's calls cannot be captured.
+            ShapesVaryError: Contents of this workload differ in shape.
+            JudgeError: The baseline failed; a ``WrongBaselineError`` if its results are wrong.
+        """
+        blocks: list[dict[str, Any]] = []
+        yield TOGETHER
+        self._begin()
+        while len(blocks) < 2 * self.shape.most_pairs:
+            pair = len(blocks) // 2
+            if pair and pair % self.shape.pairs == 0 and (is_open is None or not is_open(blocks)):
+                break
+            left = self.shape.pairs - pair % self.shape.pairs
+            leg = self._leg(pair, min(left, self._pairs_at_once))
+            yield ALONE
+            self.prepare(leg.first)
+            blocks += [block for one in leg.pairs for block in self._pair(one)]
+            for who in self.sides:
+                self._guarded(who, Side.release)
+            yield TOGETHER
+            for one in leg.pairs:
+                self._examine(one)
+        return blocks
+
+    def _begin(self) -> None:
+        """Draw what is laid out, and fix how many pairs a leg has."""
+        shape = self.shape
+        batches = (shape.most_pairs + shape.warm_ups + 1) * shape.batches
+        first = self.supply.begin(shape.drawn, shape.spares, batches)
+        self._first = self.supply.with_copies(first[: shape.drawn], shape.copies) + first[shape.drawn :]
+        moved = shape.drawn * self.supply.moving_bytes + 2 * max(_LOOKED_BYTES, _LEAST_LOOKS * self._output_bytes())
+        self._pairs_at_once = max(1, _LEG_BYTES // (shape.batches * moved))
+
+    def _output_bytes(self) -> int:
+        """Return about how many bytes one call returns, by the operator's cost."""
+        cost = self.supply.operator.cost(self.supply.workload.axes, self.supply.workload.dtype)
+        return max(0, int(cost.essential_bytes) - self.supply.moving_bytes - self.supply.static_bytes)
+
+    def _leg(self, pair: int, count: int) -> "_Leg":
+        """Draw the contents of so many pairs of blocks, and of the calls that warm up before."""
+        return _Leg(self._drawn(self._batch), [self._pair_drawn(pair + k) for k in range(count)])
+
+    def _pair_drawn(self, pair: int) -> "_Pair":
+        shape = self.shape
+        batches = [self._batch if self.regime.launch == "graph" else self._draw_batch() for _ in range(shape.batches)]
+        order = (CANDIDATE, BASELINE) if pair % 2 == 0 else (BASELINE, CANDIDATE)
+        return _Pair(order, batches, [self._drawn(one) for one in batches], [self._picks() for _ in batches], pair == 0)
+
+    def prepare(self, warming: Sequence[Drawn]) -> None:
         """Lay out slots on both sides, capture graphs where they are asked for, and warm up.
+
+        Args:
+            warming: Contents for the calls that are not timed.
 
         Raises:
             FailedError: The candidate failed.
             NotCapturableError: A side's calls cannot be captured.
-            ShapesVaryError: Contents of this workload differ in shape.
             JudgeError: The baseline failed, or something does not fit.
         """
         shape = self.shape
-        batches = (shape.most_pairs + shape.warm_ups + 1) * shape.batches
-        drawn = self.supply.begin(shape.slots, shape.spares, batches)
         shared = self.supply.static if self.supply.shared else ()
-        layout = Layout(drawn, slots=shape.slots, moving=self.supply.moving, shared=shared)
+        layout = Layout(self._first, slots=shape.slots, moving=self.supply.moving, shared=shared, sources=shape.sources)
         for who in self.sides:
             self._guarded(who, lambda side: side.lay(layout))
             self._guarded(who, Side.rest)
         eager = Batch(self._batch.order, self._batch.swaps, sweep_bytes=shape.sweep_bytes)
-        contents = self._bytes(drawn)
         for who in self.sides:
-            self._run(who, contents, eager, (0,))
+            self._run(who, self._first, eager, (0,))
             if who == BASELINE:
                 self._result_bytes = self.sides[who].outputs([0])[0].size_bytes
             if self.regime.launch == "graph":
@@ -135,68 +245,40 @@ class Session:
                 if failed is not None:
                     raise NotCapturableError(who, failed)
             self._guarded(who, Side.rest)
-        self._warm_up()
-        self._ready = True
-
-    def _warm_up(self) -> None:
         for who in self.sides:
             began = time.monotonic()
             turns = 0
-            drawn = self.supply.following(self.shape.slots, self.shape.spares)
-            while turns < self.shape.warm_ups or time.monotonic() - began < self.shape.steady_s:
-                self._run(who, self._bytes(drawn), self._batch, (0,))
+            while turns < shape.warm_ups or time.monotonic() - began < shape.steady_s:
+                self._run(who, warming, self._batch, (0,))
                 turns += 1
             self._guarded(who, Side.rest)
 
-    def run(self, *, is_open: Callable[[list[dict[str, Any]]], bool] | None = None) -> list[dict[str, Any]]:
-        """Run all pairs of blocks.
-
-        Args:
-            is_open: Tells from the blocks so far whether they leave the answer open, so that as many again are worth
-                running; asked as often as the shape has extensions, a rule that is fixed beforehand.
-
-        Returns:
-            Blocks in the order of time: ``who``, ``batches`` (times of whole batches) and ``telemetry``.
-
-        Raises:
-            FailedError: The candidate failed, or one of its results is wrong; the reason says how.
-            JudgeError: The baseline failed; a ``WrongBaselineError`` if its results are wrong.
-        """
-        if not self._ready:
-            self.prepare()
-        blocks: list[dict[str, Any]] = []
-        for pair in range(self.shape.most_pairs):
-            if pair and pair % self.shape.pairs == 0 and (is_open is None or not is_open(blocks)):
-                break
-            order = (CANDIDATE, BASELINE) if pair % 2 == 0 else (BASELINE, CANDIDATE)
-            blocks += self._pair(order, first=pair == 0)
-        return blocks
-
-    def _pair(self, order: Sequence[str], *, first: bool) -> list[dict[str, Any]]:
-        shape = self.shape
-        batches = [self._batch if self.regime.launch == "graph" else self._draw_batch() for _ in range(shape.batches)]
-        drawn = [self._drawn(batch) for batch in batches]
-        contents = [self._bytes(one) for one in drawn]
-        picks = [self._picks() for _ in drawn]
-        looks = [self._looks(batch, chosen) for batch, chosen in zip(batches, picks, strict=True)]
+    def _pair(self, pair: "_Pair") -> list[dict[str, Any]]:
+        """Time one block of each side; results stay with the pair."""
+        contents = [self._contents(one) for one in pair.drawn]
+        looks = [self._looks(batch, chosen) for batch, chosen in zip(pair.batches, pair.picks, strict=True)]
         blocks = []
-        found: dict[str, list[dict[int, Result]]] = {who: [] for who in order}
         time.sleep(_SETTLE_S)
-        for who in order:
+        for who in pair.order:
             rows = []
-            for given, batch, chosen, looked in zip(contents, batches, picks, looks, strict=True):
-                rows.append(self._run(who, given, batch, chosen))
-                found[who].append(self._guarded(who, partial(Side.outputs, calls=looked)))
+            found = pair.found.setdefault(who, [])
+            for given, batch, chosen, looked, known in zip(
+                contents, pair.batches, pair.picks, looks, pair.drawn, strict=True
+            ):
+                rows.append(self._timed(who, given, batch, chosen))
+                found.append(self._guarded(who, partial(Side.outputs, calls=looked)))
                 if who == CANDIDATE:
-                    self._look_at_inputs(given, batch, chosen)
+                    self._look_at_inputs(known, batch, chosen)
             self._guarded(who, Side.rest)
             blocks.append(_block(who, rows, self.telemetry))
-        for number, batch in enumerate(batches):
-            self._scrutinise(
-                drawn[number], batch, picks[number], found[CANDIDATE][number], found[BASELINE][number],
-                first=first and number == 0,
-            )  # fmt: skip
         return blocks
+
+    def _examine(self, pair: "_Pair") -> None:
+        for number, batch in enumerate(pair.batches):
+            self._scrutinise(
+                pair.drawn[number], batch, pair.picks[number], pair.found[CANDIDATE][number],
+                pair.found[BASELINE][number], first=pair.first and number == 0,
+            )  # fmt: skip
 
     def _draw_batch(self) -> Batch:
         """Draw the order of the calls, and before which of them contents are replaced."""
@@ -213,14 +295,14 @@ class Session:
     def _drawn(self, batch: Batch) -> list[Drawn]:
         """Return the contents of slots and spares; each spare holds what comes into its slot."""
         if not self._ahead:
-            self._ahead = self.supply.several(self._batches_at_once(), self.shape.slots)
-        drawn = self._ahead.pop()
+            self._ahead = self.supply.several(self._batches_at_once(), self.shape.drawn)
+        drawn = self.supply.with_copies(self._ahead.pop(), self.shape.copies)
         return drawn + [self.supply.replacement(drawn[slot], slot) for _, slot, _ in batch.swaps]
 
     def _batches_at_once(self) -> int:
         """Return for how many batches contents are drawn at once: of one block, or so many that all cores draw."""
-        size = self.shape.slots * max(1, self.supply.moving_bytes + self.supply.static_bytes)
-        return max(self.shape.batches, min(self.supply.threads // self.shape.slots, _AHEAD_BYTES // size))
+        size = self.shape.drawn * max(1, self.supply.moving_bytes + self.supply.static_bytes)
+        return max(self.shape.batches, min(self.supply.threads // self.shape.drawn, _AHEAD_BYTES // size))
 
     def _looks(self, batch: Batch, picks: Sequence[int]) -> list[int]:
         """Choose the calls whose outputs are compared with the baseline's: all, or as many as are little to move.
@@ -237,11 +319,15 @@ class Session:
         last = self.shape.slots - 1
         return (last, self._dice.randrange(last)) if last else (0,)
 
-    def _bytes(self, drawn: Sequence[Drawn]) -> list[list[bytes]]:
-        return [moving_bytes(one, self.supply.moving) for one in drawn]
+    def _contents(self, drawn: Sequence[Drawn]) -> Contents:
+        return contents_of(drawn, self.supply.moving, self.shape.sources)
 
-    def _run(self, who: str, contents: Sequence[Sequence[bytes]], batch: Batch, picks: Sequence[int]) -> Clocked:
-        found: Clocked = self._guarded(who, lambda side: side.time(contents, batch, picks=picks))
+    def _run(self, who: str, drawn: Sequence[Drawn], batch: Batch, picks: Sequence[int]) -> Clocked:
+        return self._timed(who, self._contents(drawn), batch, picks)
+
+    def _timed(self, who: str, contents: Contents, batch: Batch, picks: Sequence[int]) -> Clocked:
+        whole, edits = contents
+        found: Clocked = self._guarded(who, lambda side: side.time(whole, batch, picks=picks, edits=edits))
         return found
 
     def _guarded(self, who: str, act: Any) -> Any:  # noqa: ANN401 - what ``act`` takes and returns
@@ -258,9 +344,10 @@ class Session:
                 raise JudgeError(f"the baseline failed: {error}", "time against another one") from error
             raise FailedError(error.reason, error.detail) from error
 
-    def _look_at_inputs(self, contents: Sequence[Sequence[bytes]], batch: Batch, picks: Sequence[int]) -> None:
+    def _look_at_inputs(self, drawn: Sequence[Drawn], batch: Batch, picks: Sequence[int]) -> None:
         replaced = {slot for _, slot, _ in batch.swaps}
         numbers = [batch.order[at] for at in picks if batch.order[at] not in replaced]
+        contents = {number: moving_bytes(drawn[number], self.supply.moving) for number in numbers}
         if not self._guarded(CANDIDATE, lambda side: side.inputs_intact(contents, numbers)):
             raise FailedError("input_changed", "an input was written to (in a timed batch)")
 

@@ -176,7 +176,7 @@ class Scrutiny:
 
     def _compared(self, drawn: Drawn, found: Result) -> Sequence[Comparison]:
         if self.arbiter is not None:
-            seeds = {"seed": drawn.seed, "static_seed": drawn.static_seed, "edit_seed": drawn.edit_seed}
+            seeds = {"seed": drawn.seed, "static_seed": drawn.static_seed, "edit_seeds": list(drawn.edit_seeds)}
             return self.arbiter.check(self.workload, found.data, drawn=seeds)
         actual = tuple(tensor_of(claim, data) for claim, data in zip(found.claims, found.data, strict=True))
         return compare_call(self.operator, drawn.arguments, actual, dtype=self.workload.dtype, law=self.workload.law)

@@ -11,13 +11,13 @@ each step which of both it is, so that whoever times many candidates can start s
 
 import contextlib
 import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from kb.validators.operators.spec import Operator, Workload
-from kb.validators.runtime import accelerator, assessing, building, peaks, report, statistics
+from kb.validators.runtime import accelerator, assessing, building, peaks, report, statistics, turns
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.floors import floor_of, operand_dtype
 from kb.validators.runtime.lineup import Baseline, Lineup, Task, shown
@@ -118,17 +118,8 @@ def time_candidate(
         measured=None if measured is None else lambda: measured, ceilings=ceilings, memory_bytes=memory_bytes,
         limit_s=limit_s, progress=progress,
     )  # fmt: skip
-    made: Timed = finished(steps)
+    made: Timed = turns.finished(steps)
     return made
-
-
-def finished(steps: Generator[str, None, Any]) -> Any:  # noqa: ANN401 - what the steps return
-    """Take all steps at once, as whoever has the machine to himself does; returns what they return."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return end.value
 
 
 def timing_steps(
@@ -229,11 +220,12 @@ class _Timing:
             self.operator, workloads, side=self._side, kind=self.kind, say=self.say, notes=self.notes
         )
         lineup.open(baselines)
+        self._start_arbiter(workloads)
+        lineup.rehearse(regimes, self.effort, arbiter=self.arbiter)
         yield ALONE
         self.peaks = dict(measured()) if measured is not None else _peaks(self.device, self.say)
         tasks = lineup.choose(regimes, self.peaks, self.effort)
         yield TOGETHER
-        self._start_arbiter(tasks)
         raws = yield from self._round(lineup, tasks)
         results = [raw for _, raw in raws]
         superseded: list[dict[str, Any]] = []
@@ -258,8 +250,8 @@ class _Timing:
             "results": list(results), "superseded": list(superseded),
         }  # fmt: skip
 
-    def _start_arbiter(self, tasks: Sequence[Task]) -> None:
-        if self.kind != accelerator.CPU and any(building.heavy(self.operator, task.workload) for task in tasks):
+    def _start_arbiter(self, workloads: Sequence[Workload]) -> None:
+        if self.kind != accelerator.CPU and any(building.heavy(self.operator, one) for one in workloads):
             self.arbiter = assessing.ArbiterProcess(self.operator.name, self.device, pause=lambda _stopped: None)
 
     def _side(self, source: bytes) -> Side:
@@ -274,7 +266,6 @@ class _Timing:
         try:
             candidate.start(self.operator, [task.workload for task in tasks])
             candidate.rest()
-            yield ALONE
             waiting = list(tasks)
             while waiting:
                 source = waiting[0].baseline.source
@@ -283,7 +274,7 @@ class _Timing:
                 candidate.rest()
                 baseline = lineup.opponent(own)
                 try:
-                    found += self._sessions(own, candidate, baseline, waiting)
+                    found += yield from self._sessions(own, candidate, baseline, waiting)
                 finally:
                     baseline.end()
             self.verdict.on_changes(candidate.changed())
@@ -296,8 +287,9 @@ class _Timing:
 
     def _sessions(
         self, tasks: Sequence[Task], candidate: Side, baseline: Side, waiting: list[Task]
-    ) -> Iterator[tuple[Task, dict[str, Any]]]:
+    ) -> Generator[str, None, list[tuple[Task, dict[str, Any]]]]:
         """Run the sessions of tasks with one baseline; where it is wrong, ``waiting`` gets the task of the next one."""
+        found = []
         for task in tasks:
             self.say(f"timing {shown(task.workload)}, {task.regime.cache}, {task.regime.launch}")
             heavy = building.heavy(self.operator, task.workload)
@@ -307,7 +299,7 @@ class _Timing:
                 example=task.example,
             )  # fmt: skip
             try:
-                blocks = session.run(is_open=partial(self._is_open, task))
+                blocks = yield from session.steps(is_open=partial(self._is_open, task))
             except WrongBaselineError as error:
                 self.notes.append(f"{shown(task.workload)}, {task.baseline.name}: {error.message}")
                 waiting += [one for one in (task.without_baseline(),) if one is not None]
@@ -318,7 +310,8 @@ class _Timing:
                 continue
             raw = self._raw(task, blocks, session.scrutiny.checked)
             own = frozenset({os.getpid(), *candidate.worker.pids(), *baseline.worker.pids()})
-            yield task, raw | {"others_on_device": self.telemetry.others(own)}
+            found.append((task, raw | {"others_on_device": self.telemetry.others(own)}))
+        return found
 
     def _is_open(self, task: Task, blocks: list[dict[str, Any]]) -> bool:
         (timing,) = statistics.recompute(self._samples([self._raw(task, blocks, 0)], []))

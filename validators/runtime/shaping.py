@@ -6,15 +6,19 @@ times the last-level cache as far as that fits too, and that much other memory i
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kb.validators.runtime.layout import Layout, moving_bytes
+from kb.validators.runtime import accelerator
+from kb.validators.runtime.assessing import ArbiterProcess
+from kb.validators.runtime.floors import operand_dtype, rate_tflops
+from kb.validators.runtime.layout import Layout, contents_of
 from kb.validators.runtime.pairing import Regime, Shape
+from kb.validators.runtime.scrutiny import Scrutiny
 from kb.validators.runtime.sides import Batch, FailedError, Side
 from kb.validators.runtime.statistics import median
-from kb.validators.runtime.supply import Drawn, Supply
+from kb.validators.runtime.supply import Supply
 
 PIPE_SHARE = 0.01
 """Largest share of a batch that setting it off may cost, where enough slots fit."""
@@ -35,6 +39,12 @@ _SHORT_US, _SEVERAL_BYTES = 5000.0, 16 << 20
 
 _STEADY_S = {"cpu": 0.0, "cuda": 0.3}
 """How long each side runs before its first block counts."""
+
+_READING_SHARE = 0.5
+"""Largest share of arithmetic, of the time that moving the essential bytes takes, in work that reading bounds."""
+
+_SHOWN = 4
+"""Changes of one element that all have to show, for copies to be admitted."""
 
 _TRIAL_SLOTS, _TRIALS, _PIPE_READINGS = 8, 3, 15
 
@@ -77,15 +87,35 @@ class Trial:
     shape: Shape
 
 
-def measure_pipe_us(side: Side) -> tuple[float, float]:
-    """Return what an empty batch takes, microseconds: the median of some, and the least."""
-    readings = [side.time([], Batch(()), picks=()).wall_us for _ in range(_PIPE_READINGS)]
+def measure_pipe_us(side: Side, launch: str = "eager") -> tuple[float, float]:
+    """Return what an empty batch takes, microseconds: the median of some, and the least.
+
+    Args:
+        side: Whose.
+        launch: ``graph``: that of an empty graph.
+
+    Raises:
+        FailedError: No graph can be captured.
+    """
+    batch = Batch((), launch=launch)
+    failed = side.capture(batch) if launch == "graph" else None
+    if failed is not None:
+        raise FailedError("crashed", failed)
+    readings = [side.time([], batch, picks=()).wall_us for _ in range(_PIPE_READINGS)]
     side.rest()
     return median(readings), min(readings)
 
 
 def shape_for(
-    call_us: float, pipe_us: float, supply: Supply, *, regime: Regime, kind: str, cache_bytes: int, effort: Effort
+    call_us: float,
+    pipe_us: float,
+    supply: Supply,
+    *,
+    regime: Regime,
+    kind: str,
+    cache_bytes: int,
+    effort: Effort,
+    copied: bool = False,
 ) -> Shape | None:
     """Choose slots and batches.
 
@@ -97,6 +127,8 @@ def shape_for(
         kind: ``cpu`` or ``cuda``.
         cache_bytes: Last-level cache of the device.
         effort: Bounds.
+        copied: Whether slots beyond those that are drawn may be copies but for one element: ``reading_bounds`` and
+            ``changes_show``.
 
     Returns:
         The shape; None if the working set of a warm regime does not fit into half of the cache.
@@ -116,14 +148,29 @@ def shape_for(
     else:
         wanted = max(wanted, min(math.ceil(ROTATION * cache_bytes / max(own, 1)), 256))
         sweep = ROTATION * cache_bytes
-    slots = max(1, min(wanted, most))
-    several = 3 if slots * call_us < _SHORT_US and slots * supply.moving_bytes <= _SEVERAL_BYTES else 1
+    drawn = max(1, min(wanted, most))
+    room = min(MOST_SLOTS[kind], _SLOT_BYTES[kind] // max(_kept_bytes(supply), 1))
+    copies = max(1, min(math.ceil(wanted / drawn), room // drawn)) if copied and regime.cache == "cold" else 1
+    slots = drawn * copies
+    several = 3 if slots * call_us < _SHORT_US and drawn * supply.moving_bytes <= _SEVERAL_BYTES else 1
     batches = max(several, math.ceil(effort.least_calls / slots))
     spares = min(2, slots // 2)
     return Shape(
         slots, spares, batches, sweep, effort.pairs, effort.warm_ups, _STEADY_S[kind], effort.extensions,
-        effort.draw_s, effort.exact_s,
+        effort.draw_s, effort.exact_s, copies,
     )  # fmt: skip
+
+
+def _kept_bytes(supply: Supply) -> int:
+    """Return what a copied slot takes: its arguments and, until the batch is over, its results."""
+    cost = supply.operator.cost(supply.workload.axes, supply.workload.dtype)
+    return max(supply.moving_bytes + supply.static_bytes, int(cost.essential_bytes))
+
+
+def few_slots(supply: Supply, kind: str, effort: Effort) -> int:
+    """Return how many slots a first trial has."""
+    size = supply.moving_bytes + supply.static_bytes
+    return max(1, min(_TRIAL_SLOTS, (effort.most_bytes or _MOVING_BYTES[kind]) // max(size, 1)))
 
 
 def try_out(
@@ -133,6 +180,7 @@ def try_out(
     regime: Regime,
     peaks: Mapping[str, Any],
     effort: Effort,
+    copied: bool = False,
 ) -> Trial | None:
     """Time one baseline alone, and choose the shape of a session from it.
 
@@ -142,6 +190,7 @@ def try_out(
         regime: How.
         peaks: What ``peaks.measure`` returned.
         effort: Bounds.
+        copied: As for ``shape_for``.
 
     Returns:
         Its time per call with that shape; None where the regime does not fit the workload.
@@ -150,11 +199,10 @@ def try_out(
         FailedError, WorkerEndedError: The baseline cannot do this.
         ShapesVaryError: Contents differ in shape.
     """
-    size = supply.moving_bytes + supply.static_bytes
-    few = max(1, min(_TRIAL_SLOTS, (effort.most_bytes or _MOVING_BYTES[side.kind]) // max(size, 1)))
+    few = few_slots(supply, side.kind, effort)
     sweep = ROTATION * int(peaks["l2_bytes"]) if regime.cache == "cold" else 0
     first = Shape(few, 0, 1, sweep, 1)
-    pipe_us, least_pipe_us = measure_pipe_us(side)
+    pipe_us, least_pipe_us = measure_pipe_us(side, regime.launch)
     readings = _alone(side, supply, first, regime)
     shape = shape_for(
         median(readings),
@@ -164,6 +212,7 @@ def try_out(
         kind=side.kind,
         cache_bytes=int(peaks["l2_bytes"]),
         effort=effort,
+        copied=copied,
     )
     if shape is None:
         return None
@@ -172,23 +221,63 @@ def try_out(
     return Trial(median(readings), min(readings), pipe_us, least_pipe_us, shape)
 
 
+def reading_bounds(supply: Supply, kind: str, peaks: Mapping[str, Any]) -> bool:
+    """Tell whether reading is most of the work, so that looking for what changed gains nothing.
+
+    Whoever looks for what changed, to compute that alone, has to read all of the input, and what it was before. Where
+    arithmetic is most of the work that would pay, and contents are drawn.
+    """
+    if kind == accelerator.CPU or not supply.can_be_edited:
+        return False
+    workload = supply.workload
+    cost = supply.operator.cost(workload.axes, workload.dtype)
+    tflops = rate_tflops(peaks, operand_dtype(supply.operator, workload))
+    return bool(tflops) and cost.flops / tflops / 1e6 < _READING_SHARE * cost.essential_bytes / peaks["copy_gbps"] / 1e3
+
+
+def changes_show(side: Side, supply: Supply, arbiter: ArbiterProcess | None = None) -> bool | None:
+    """Tell whether the reference sees a changed element in the result, so that nobody gets by without looking for it.
+
+    In a softmax over a long context one element more or less is lost in the rounding: a result of contents without the
+    change would be accepted for those with it, and whoever returned it again would have computed nothing.
+
+    Args:
+        side: A baseline's, started.
+        supply: Of the workload.
+        arbiter: As for ``Scrutiny``.
+
+    Returns:
+        True if the baseline's result is refused for some copies of its contents; None if it is not right for these
+        contents themselves.
+
+    Raises:
+        FailedError, WorkerEndedError: The baseline cannot do this.
+    """
+    drawn = supply.kept(1)
+    side.lay(Layout(drawn, slots=1, moving=supply.moving, shared=supply.static if supply.shared else ()))
+    side.time(contents_of(drawn, supply.moving, {})[0], Batch((0,)), picks=(0,))
+    (result,) = side.outputs([0]).values()
+    side.rest()
+    scrutiny = Scrutiny(supply.operator, supply.workload, kind=side.kind, arbiter=arbiter)
+    if scrutiny.exact(drawn[0], result) is not None:
+        return None
+    return all(scrutiny.exact(copy, result) is not None for copy in supply.siblings(drawn[0], _SHOWN))
+
+
 def _alone(side: Side, supply: Supply, shape: Shape, regime: Regime) -> list[float]:
     """Return the time of one call in a few batches, microseconds."""
     # A baseline is trusted: it may meet the same contents again, which a candidate never does.
-    drawn = supply.kept(shape.slots)
-    contents = _bytes(supply, drawn)
-    side.lay(Layout(drawn, slots=shape.slots, moving=supply.moving, shared=supply.static if supply.shared else ()))
+    drawn = supply.with_copies(supply.kept(shape.drawn), shape.copies)
+    shared = supply.static if supply.shared else ()
+    side.lay(Layout(drawn, slots=shape.slots, moving=supply.moving, shared=shared, sources=shape.sources))
+    contents, edits = contents_of(drawn, supply.moving, shape.sources)
     order = tuple(range(shape.slots))
-    side.time(contents, Batch(order, sweep_bytes=shape.sweep_bytes), picks=(0,))
+    side.time(contents, Batch(order, sweep_bytes=shape.sweep_bytes), picks=(0,), edits=edits)
     batch = Batch(order, launch=regime.launch, sweep_bytes=shape.sweep_bytes, touch=regime.cache == "warm")
     if regime.launch == "graph":
         failed = side.capture(batch)
         if failed is not None:
             raise FailedError("crashed", failed)
-    readings = [side.time(contents, batch, picks=(0,)).wall_us / shape.slots for _ in range(_TRIALS + 1)]
+    readings = [side.time(contents, batch, picks=(0,), edits=edits).wall_us / shape.slots for _ in range(_TRIALS + 1)]
     side.rest()
     return readings[1:]
-
-
-def _bytes(supply: Supply, drawn: Sequence[Drawn]) -> list[list[bytes]]:
-    return [moving_bytes(one, supply.moving) for one in drawn]

@@ -13,7 +13,7 @@ import secrets
 import select
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from kb.validators.operators.spec import Operator, Workload
 from kb.validators.runtime import accelerator, building, processes, replies, sandbox
 from kb.validators.runtime.arena import Arena, aligned
 from kb.validators.runtime.clocks import DONE_AT, MARK_BYTES
+from kb.validators.runtime.contents import Edit
 from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.layout import Layout
 from kb.validators.runtime.scrutiny import Result
@@ -37,6 +38,12 @@ ARENA_BYTES = {"cpu": 1 << 30, "cuda": 8 << 30}
 _MARKS_BYTES = 4096
 _LOAD_AT_ONCE, _HAND_AT_ONCE = 1024, 512
 """Tensors and calls of one message: none may grow beyond what the protocol admits."""
+
+_EDIT_BYTES = 256
+"""Room in the shared memory for one changed element."""
+
+Edits = Sequence[tuple[int, Edit]]
+"""Slots, and what is changed in each."""
 
 _SPINS = 256
 """Looks at the shared memory between two looks at the channel."""
@@ -167,6 +174,14 @@ class Side:
         for message in layout.messages():
             self._ask(message)
         self._bring(layout.lasting())
+        if layout.sources:
+            self._derive(lasting=True)
+
+    def release(self) -> None:
+        """Have the memory of all slots and spares given back, until the next ones are laid out."""
+        self.wake()
+        self._ask({"op": "lay", "clear": True, "moving": [], "slots": [], "spares": []})
+        self.rest()
 
     def capture(self, batch: Batch) -> str | None:
         """Have a graph made of the batch's calls; returns what the candidate raised, None if it went well."""
@@ -174,12 +189,16 @@ class Side:
         message = {"op": "capture", "order": list(batch.order), "swaps": [list(one) for one in batch.swaps]}
         return replies.failure(self.worker.ask(message, limit_s=self.limit_s))
 
-    def time(self, contents: Sequence[Sequence[bytes]], batch: Batch, *, picks: Sequence[int]) -> Clocked:
+    def time(
+        self, contents: Sequence[Sequence[bytes]], batch: Batch, *, picks: Sequence[int], edits: Edits = ()
+    ) -> Clocked:
         """Run one batch on new contents.
 
         Args:
-            contents: For every slot and spare the bytes of its moving tensors, in order.
+            contents: For every slot and spare the bytes of its moving tensors, in order; nothing for a slot that is a
+                copy of another one.
             batch: What to call.
+            edits: Slots that are copies, and what is changed in each.
             picks: Calls whose outputs are asked for at once; ``outputs`` brings all.
 
         Raises:
@@ -189,9 +208,10 @@ class Side:
         cpu = self.kind == accelerator.CPU
         self.wake()
         moving = self._layout.moving
-        rows = [(k, i, data) for k, one in enumerate(contents) for i, data in zip(moving, one, strict=True)]
+        rows = [(k, i, data) for k, one in enumerate(contents) if one for i, data in zip(moving, one, strict=True)]
         if not cpu:
             self._bring(rows)
+            self._change(edits)
         mark = secrets.token_bytes(MARK_BYTES)
         place = self.arena.size_bytes - _MARKS_BYTES
         self.arena.write(place, bytes(_MARKS_BYTES))
@@ -201,6 +221,7 @@ class Side:
         if cpu:
             self.rest()
             self._bring(rows)
+            self._change(edits)
             self._sweep(batch.sweep_bytes)
         self.worker.calm(self.limit_s)
         wall_us = self._run(place, mark, patient=cpu)
@@ -279,6 +300,36 @@ class Side:
         if waiting:
             self._ask({"op": "reload", "arguments": waiting})
 
+    def _derive(self, *, lasting: bool) -> None:
+        """Have the slots that are copies copied: arguments that do not change, or those that do."""
+        if self.kind != accelerator.CPU:
+            self._ask({"op": "derive", "lasting": lasting})
+            return
+        moving = self._layout.moving
+        for slot, source in self._layout.sources.items():
+            for index, place in self._layout.places[slot].items():
+                if (index not in moving) == lasting:
+                    origin = self._layout.places[source][index]
+                    self.arena.write(place.offset, self.arena.read(origin.offset, origin.size_bytes))
+
+    def _change(self, edits: Edits) -> None:
+        """Fill the slots that are copies, and change single elements of them."""
+        if not edits:
+            return
+        self._derive(lasting=False)
+        waiting: list[dict[str, Any]] = []
+        for number, edit in edits:
+            if self.kind == accelerator.CPU:
+                self.arena.write(self._layout.places[number][edit.index].offset + edit.offset, edit.data)
+                continue
+            given = self._layout.given(number, edit.index)
+            given["tensor"]["offset"] = aligned(len(waiting) * _EDIT_BYTES)
+            given["part"] = [edit.offset, len(edit.data)]
+            self.arena.write(given["tensor"]["offset"], edit.data)
+            waiting.append(given)
+        for at in range(0, len(waiting), _LOAD_AT_ONCE):
+            self._ask({"op": "reload", "arguments": waiting[at : at + _LOAD_AT_ONCE]})
+
     def outputs(self, calls: Sequence[int]) -> dict[int, Result]:
         """Return what calls of the last batch returned, by their positions in it.
 
@@ -307,11 +358,11 @@ class Side:
             raise FailedError("forged_protocol", str(error)) from error
         return found
 
-    def inputs_intact(self, contents: Sequence[Sequence[bytes]], numbers: Sequence[int]) -> bool:
+    def inputs_intact(self, contents: Mapping[int, Sequence[bytes]], numbers: Sequence[int]) -> bool:
         """Tell whether the moving arguments of some slots are still what was brought.
 
         Args:
-            contents: As for ``time``.
+            contents: For each of these slots, and maybe others, the bytes of its moving tensors as they were brought.
             numbers: Slots whose contents were not replaced.
         """
         for number in numbers:

@@ -12,12 +12,12 @@ import secrets
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from kb.validators.operators.spec import Arguments, Buffer, Operator, Workload, generator
-from kb.validators.runtime.contents import edited_copy
+from kb.validators.runtime.contents import Edit, edit_of
 
 BUDGET_S = 20.0
 """Time for drawing in one session beyond which contents come back to other weights."""
@@ -29,9 +29,20 @@ class Drawn:
 
     seed: int
     static_seed: int | None
-    arguments: Arguments
-    edit_seed: int | None = None
-    """Of the one element that differs from what the other seeds give; None if there is none."""
+    base: Arguments
+    """As the seeds give them."""
+    edit_seeds: tuple[int, ...] = ()
+    """Of the elements that differ from ``base``, one after the other."""
+    edits: tuple[Edit, ...] = ()
+    """These elements."""
+
+    @property
+    def arguments(self) -> Arguments:
+        """The arguments, changed elements among them; tensors are copied for these each time."""
+        made = self.base
+        for edit in self.edits:
+            made = edit.applied(made)
+        return made
 
 
 class ShapesVaryError(Exception):
@@ -39,7 +50,7 @@ class ShapesVaryError(Exception):
 
 
 def mixed(
-    operator: Operator, workload: Workload, *, seed: int, static_seed: int | None, edit_seed: int | None = None
+    operator: Operator, workload: Workload, *, seed: int, static_seed: int | None, edit_seeds: Sequence[int] = ()
 ) -> Arguments:
     """Draw the arguments of one call.
 
@@ -48,14 +59,16 @@ def mixed(
         workload: Axes, dtype and law.
         seed: Of everything that changes from call to call.
         static_seed: Of the arguments that the operator declares static; None for ``seed``.
-        edit_seed: Of one element that is changed afterwards; None to change none.
+        edit_seeds: Of elements that are changed afterwards, each chosen as if it were the only one.
     """
     law = operator.laws[workload.law]
     made = law(workload.axes, workload.dtype, generator(seed))
     if static_seed is not None:
         made = _joined(operator, made, law(workload.axes, workload.dtype, generator(static_seed)))
-    changed = None if edit_seed is None else _edited(operator, made, edit_seed)
-    return made if changed is None else changed
+    edits = [_edit(operator, made, one) for one in edit_seeds]
+    for edit in edits:
+        made = made if edit is None else edit.applied(made)
+    return made
 
 
 def _joined(operator: Operator, made: Arguments, static: Arguments) -> Arguments:
@@ -63,11 +76,13 @@ def _joined(operator: Operator, made: Arguments, static: Arguments) -> Arguments
     return tuple(static[i] if i in chosen else one for i, one in enumerate(made))
 
 
-def _edited(operator: Operator, arguments: Arguments, seed: int) -> Arguments | None:
-    """Change one element of what may change; the static arguments, which may be large, are not even copied."""
+def _edit(
+    operator: Operator, arguments: Arguments, seed: int, largest: dict[int, torch.Tensor] | None = None
+) -> Edit | None:
+    """Choose one element of what may change, which a static argument does not."""
     static = static_indices(operator)
-    changed = edited_copy(operator, tuple(None if i in static else one for i, one in enumerate(arguments)), seed)
-    return None if changed is None else _joined(operator, changed, arguments)
+    free = tuple(None if i in static else one for i, one in enumerate(arguments))
+    return edit_of(operator, free, seed, largest=largest)
 
 
 def static_indices(operator: Operator) -> frozenset[int]:
@@ -184,13 +199,6 @@ class Supply:
         self._weights = first[: 1 if self.shared else slots] if self.static else []
         return self._fitted(first, slots)
 
-    def following(self, slots: int, spares: int) -> list[Drawn]:
-        """Return the contents of one batch: of its slots, then of its spares."""
-        count = slots + spares
-        if self._pool:
-            return self._from_pool(slots, count)
-        return self._fitted(self._many([secrets.randbits(62) for _ in range(count)]), slots)
-
     def several(self, batches: int, slots: int) -> list[list[Drawn]]:
         """Return the contents of the slots of some batches, all drawn side by side."""
         if self._pool:
@@ -203,10 +211,44 @@ class Supply:
         self._turn += 1
         return self._fitted([self._pool[i] for i in at], slots)
 
+    def siblings(self, drawn: Drawn, count: int) -> list[Drawn]:
+        """Return so many sets of arguments that differ from a set, and from one another, by one element each.
+
+        Raises:
+            ValueError: The operator's inputs admit no such change; ``can_be_edited`` tells.
+        """
+        largest: dict[int, torch.Tensor] = {}
+        made = [self._changed(drawn, largest) for _ in range(count)]
+        found = [one for one in made if one is not None]
+        if len(found) != count:
+            raise ValueError(f"no element of {self.operator.name} may be changed")
+        return found
+
+    def with_copies(self, drawn: list[Drawn], copies: int) -> list[Drawn]:
+        """Return what was drawn, and after it the copies of the first, of the second, and so on.
+
+        Args:
+            drawn: Sets of arguments.
+            copies: How many there are to be of each, itself among them.
+        """
+        return drawn + [copy for one in drawn for copy in self.siblings(one, copies - 1)]
+
+    @property
+    def can_be_edited(self) -> bool:
+        """Whether one element of the inputs may become another one."""
+        return _edit(self.operator, self.example, 0) is not None
+
+    def _changed(self, drawn: Drawn, largest: dict[int, torch.Tensor] | None = None) -> Drawn | None:
+        seed = secrets.randbits(62)
+        edit = _edit(self.operator, drawn.base, seed, largest)
+        if edit is None:
+            return None
+        return replace(drawn, edit_seeds=(*drawn.edit_seeds, seed), edits=(*drawn.edits, edit))
+
     def with_weights_of(self, spare: Drawn, slot: int) -> Drawn:
         """Return a spare's contents together with the static arguments of the slot into which they are put."""
         seed, weights = self._of_slot(slot)
-        arguments = spare.arguments if weights is None else _joined(self.operator, spare.arguments, weights)
+        arguments = spare.base if weights is None else _joined(self.operator, spare.base, weights)
         return Drawn(spare.seed, seed, arguments)
 
     def replacement(self, drawn: Drawn, slot: int) -> Drawn:
@@ -214,12 +256,16 @@ class Supply:
 
         A single element, so that only who reads all of the input sees it; where an operator's inputs admit no such
         change, other contents altogether.
+
+        Args:
+            drawn: What is in the slot.
+            slot: Its number among those that are drawn.
         """
+        changed = self._changed(drawn)
+        if changed is not None:
+            return changed
         seed = secrets.randbits(62)
-        changed = _edited(self.operator, drawn.arguments, seed)
-        if changed is None:
-            return self.with_weights_of(Drawn(seed, None, self._draw(seed, None)), slot)
-        return Drawn(drawn.seed, drawn.static_seed, changed, seed)
+        return self.with_weights_of(Drawn(seed, None, self._draw(seed, None)), slot)
 
     def _of_slot(self, slot: int) -> tuple[int | None, Arguments | None]:
         if not self._weights:

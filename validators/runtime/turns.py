@@ -2,11 +2,22 @@
 
 import threading
 import time
+from collections.abc import Generator
+from typing import Any
 
 from kb.validators.runtime.inner import OutOfTimeError
 
 TOGETHER, ALONE = "together", "alone"
 """What a step needs."""
+
+
+def finished(steps: Generator[str, None, Any]) -> Any:  # noqa: ANN401 - what the steps return
+    """Take all steps at once, as whoever has the machine to himself does; returns what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
 
 
 class Turns:

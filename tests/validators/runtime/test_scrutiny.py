@@ -87,7 +87,7 @@ def test_seeds_alone_give_the_arguments_of_a_call_again(drawn: list[Drawn]) -> N
     first = supply.begin(4, 2, 3)
     changed = supply.replacement(first[1], 1)
     for one in (*first[:4], changed):
-        again = mixed(OPERATOR, WORKLOAD, seed=one.seed, static_seed=one.static_seed, edit_seed=one.edit_seed)
+        again = mixed(OPERATOR, WORKLOAD, seed=one.seed, static_seed=one.static_seed, edit_seeds=one.edit_seeds)
         assert same_form(again, one.arguments)
         assert all(torch.equal(a, b) for a, b in zip(again[:2], one.arguments[:2], strict=True))  # type: ignore[arg-type]
 
@@ -98,7 +98,7 @@ def test_where_no_element_may_be_changed_all_contents_are_replaced() -> None:
     supply = Supply(operator, workload, shared=False)
     first = supply.begin(2, 1, 2)
     changed = supply.replacement(first[0], 0)
-    assert changed.edit_seed is None
+    assert changed.edit_seeds == ()
     assert changed.seed not in {one.seed for one in first}
     assert same_form(changed.arguments, first[0].arguments)
 
@@ -107,7 +107,7 @@ def test_drawing_that_costs_too_much_brings_contents_back_to_other_weights(monke
     monkeypatch.setattr("kb.validators.runtime.supply.BUDGET_S", 0.0)
     supply = Supply(OPERATOR, WORKLOAD, shared=False)
     supply.begin(4, 2, 10)
-    pairs = [(one.seed, one.static_seed) for _ in range(6) for one in supply.following(4, 2)[:4]]
+    pairs = [(one.seed, one.static_seed) for _ in range(6) for one in supply.several(1, 4)[0]]
     assert len(set(pairs)) == len(pairs)
     assert len({seed for seed, _ in pairs}) < len(pairs)
 

@@ -7,25 +7,31 @@ milliseconds.
 import json
 import platform
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 
 from kb.validators import operators
-from kb.validators.operators.spec import Workload
-from kb.validators.runtime import statistics
+from kb.validators.operators.spec import Workload, generator
+from kb.validators.runtime import pairing, statistics
+from kb.validators.runtime.contents import edit_of
 from kb.validators.runtime.errors import JudgeError
+from kb.validators.runtime.layout import Layout, contents_of, moving_bytes
 from kb.validators.runtime.lineup import Baseline
 from kb.validators.runtime.pairing import Regime, Session, Shape
+from kb.validators.runtime.reference import storage
+from kb.validators.runtime.scrutiny import Scrutiny
 from kb.validators.runtime.sessions import time_candidate, workloads_of
-from kb.validators.runtime.shaping import Effort, shape_for
+from kb.validators.runtime.shaping import Effort, changes_show, reading_bounds, shape_for
 from kb.validators.runtime.sides import Batch, FailedError, Side
 from kb.validators.runtime.supply import Supply
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.workplace import Workplace
 from tests.validators.runtime.timed import (
     AHEAD,
+    ATTENTION,
     FORGER,
     HELD_BACK,
     HONEST,
@@ -46,6 +52,7 @@ pytestmark = [
 OPERATOR = operators.load("rmsnorm")
 WORKLOAD = Workload({"num_tokens": 4, "hidden_size": 64}, "float32")
 SHAPE = Shape(slots=6, spares=2, batches=1, sweep_bytes=1 << 16, pairs=3, warm_ups=1)
+COPIED = Shape(slots=8, spares=2, batches=1, sweep_bytes=1 << 16, pairs=3, warm_ups=1, copies=4)
 PEAKS = {
     "copy_gbps": 7.0, "read_gbps": 7.0, "l2_gbps": 20.0, "matmul_tflops": {"float32": 0.05}, "launch_us": 4.0,
     "node_us": None, "l2_bytes": 1 << 16,
@@ -126,7 +133,7 @@ def test_honest_work_is_timed_in_abba_order_and_every_call_is_compared(run: Run)
 def test_contents_are_new_in_every_batch_and_replacements_differ_by_one_element() -> None:
     supply = Supply(OPERATOR, WORKLOAD, shared=False)
     first = supply.begin(4, 2, 10)
-    later = supply.following(4, 2)
+    later = supply.several(1, 4)[0]
     more = [one for batch in supply.several(3, 4) for one in batch]
     tensors = [one.arguments[0] for one in (*first, *later, *more)]
     assert len({bytes(t.numpy()) for t in tensors}) == len(tensors)  # type: ignore[attr-defined]
@@ -214,6 +221,105 @@ def test_results_remembered_by_all_contents_never_come_back(run: Run) -> None:
     run(source.replace("    if key", "    assert key not in known\n    if key")).run()
 
 
+def test_slots_that_are_copies_but_for_one_element_are_all_timed_and_compared(run: Run) -> None:
+    session = run(HONEST, COPIED)
+    blocks = session.run()
+    assert [len(block["batches"]) for block in blocks] == [1] * 6
+    assert session.scrutiny.checked >= 3
+    source = MEMO.replace("KEY", "bytes(x.numpy()) + bytes(weight.numpy())")
+    run(source.replace("    if key", "    assert key not in known\n    if key"), COPIED).run()
+
+
+def test_what_was_computed_for_the_slot_that_a_copy_is_of_is_wrong_for_the_copy(run: Run) -> None:
+    alike = MEMO.replace("KEY", "bytes(x.reshape(-1)[::37].numpy())")
+    assert refused(run(alike, replace(COPIED, spares=0)))[0] == "wrong_values"
+
+
+def test_writing_to_the_input_of_a_copy_is_seen(run: Run) -> None:
+    source = HONEST.replace("    return", "    x.add_(1e-3)\n    return")
+    assert refused(run(source, replace(COPIED, spares=0)))[0] in ("input_changed", "wrong_values")
+
+
+def test_a_copys_contents_are_those_of_its_source_but_for_its_own_element(baseline: Side) -> None:
+    supply = Supply(OPERATOR, WORKLOAD, shared=False)
+    drawn = supply.with_copies(supply.kept(2), 3)
+    shape = replace(COPIED, slots=6, copies=3)
+    layout = Layout(drawn, slots=6, moving=supply.moving, shared=(), sources=shape.sources)
+    baseline.lay(layout)
+    whole, edits = contents_of(drawn, supply.moving, shape.sources)
+    assert [bool(one) for one in whole] == [True, True, False, False, False, False]
+    baseline.time(whole, Batch(tuple(range(6))), picks=(0,), edits=edits)
+    results = baseline.outputs(range(6))
+    scrutiny = Scrutiny(OPERATOR, WORKLOAD, kind="cpu")
+    for call, one in enumerate(drawn):
+        assert scrutiny.exact(one, results[call]) is None
+        assert scrutiny.exact(one, results[(call + 2) % 6]) is not None
+    assert baseline.inputs_intact({k: moving_bytes(drawn[k], supply.moving) for k in range(6)}, range(6))
+    baseline.release()
+
+
+def test_an_edit_says_where_its_element_lies_also_in_a_strided_tensor() -> None:
+    for law in OPERATOR.laws:
+        made = OPERATOR.laws[law]({"num_tokens": 5, "hidden_size": 7}, "bfloat16", generator(3))
+        for seed in range(6):
+            edit = edit_of(OPERATOR, made, seed)
+            assert edit is not None
+            changed, before = edit.applied(made)[edit.index], made[edit.index]
+            data = bytearray(storage(before))  # type: ignore[arg-type]
+            data[edit.offset : edit.offset + len(edit.data)] = edit.data
+            assert bytes(data) == storage(changed)  # type: ignore[arg-type]
+            assert bytes(data) != storage(before)  # type: ignore[arg-type]
+
+
+def test_only_where_every_changed_element_shows_in_the_result_may_slots_be_copies(
+    place: Workplace, baseline: Side
+) -> None:
+    assert changes_show(baseline, Supply(OPERATOR, WORKLOAD, shared=False)) is True
+    attention = operators.load("attention_prefill")
+    axes = {"batch_size": 1, "q_len": 1, "kv_len": 8192, "num_heads": 1, "num_kv_heads": 1, "head_dim": 16, "causal": 0}
+    long = Workload(axes, "bfloat16")
+    side = Side(ATTENTION.encode(), place=place)
+    try:
+        side.start(attention, [long])
+        assert changes_show(side, Supply(attention, long, shared=False)) is False
+    finally:
+        side.end()
+    wrong = Side(HONEST.replace("    return", "    return 2 *").encode(), place=place)
+    try:
+        wrong.start(OPERATOR, [WORKLOAD])
+        assert changes_show(wrong, Supply(OPERATOR, WORKLOAD, shared=False)) is None
+    finally:
+        wrong.end()
+
+
+def test_copies_are_for_work_that_reading_bounds_on_a_gpu() -> None:
+    peaks = {"copy_gbps": 4000.0, "matmul_tflops": {"float32": 50.0, "bfloat16": 700.0}}
+    supply = Supply(OPERATOR, WORKLOAD, shared=False)
+    assert reading_bounds(supply, "cuda", peaks)
+    assert not reading_bounds(supply, "cpu", peaks)
+    gemm = operators.load("gemm")
+    square = Workload(dict.fromkeys(gemm.workloads[0].axes, 2048), "bfloat16")
+    assert not reading_bounds(Supply(gemm, square, shared=False), "cuda", peaks)
+    ids = operators.load("embedding")
+    assert not reading_bounds(Supply(ids, ids.workloads[0], shared=False), "cuda", peaks)
+
+
+def test_copies_fill_a_batch_that_new_contents_alone_leave_short_and_their_results_fit_too() -> None:
+    supply = Supply(OPERATOR, Workload({"num_tokens": 4096, "hidden_size": 4096}, "bfloat16"), shared=False)
+    cold = {"regime": Regime("cold", "eager"), "kind": "cuda", "cache_bytes": 50 << 20, "effort": Effort()}
+    plain = shape_for(20.0, 25.0, supply, **cold)  # type: ignore[arg-type]
+    copied = shape_for(20.0, 25.0, supply, copied=True, **cold)  # type: ignore[arg-type]
+    assert plain is not None
+    assert copied is not None
+    assert (plain.slots, plain.copies) == (copied.drawn, 1)
+    assert copied.slots == copied.drawn * copied.copies > plain.slots
+    cost = OPERATOR.cost(supply.workload.axes, "bfloat16")
+    assert copied.slots * cost.essential_bytes <= 4 << 30
+    assert copied.slots * 20.0 >= 100 * 25.0 or (copied.slots + copied.drawn) * cost.essential_bytes > 4 << 30
+    assert set(copied.sources) == set(range(copied.drawn, copied.slots))
+    assert sorted(copied.sources.values()) == sorted(list(range(copied.drawn)) * (copied.copies - 1))
+
+
 def test_a_thread_between_batches_finds_nothing_to_work_ahead_on(run: Run) -> None:
     found = timing_of(run(AHEAD).run())
     assert found["candidate_us"]["min"] >= 9_000
@@ -221,10 +327,11 @@ def test_a_thread_between_batches_finds_nothing_to_work_ahead_on(run: Run) -> No
 
 def test_threads_of_the_candidate_stand_still_while_the_baseline_runs(run: Run, baseline: Side) -> None:
     session = run(SPINNER)
-    session.prepare()
+    session._begin()
+    session.prepare(session._first)
     candidate = session.sides["candidate"]
     before = candidate.worker.cpu_seconds()
-    contents = session._bytes(session.supply.following(SHAPE.slots, SHAPE.spares))
+    contents, _ = session._contents(session._first)
     for _ in range(20):
         baseline.time(contents, session._batch, picks=(0,))
     baseline.rest()
@@ -235,6 +342,29 @@ def test_weights_packed_once_and_an_idle_pool_of_threads_are_honest(run: Run) ->
     session = run(PACKED)
     assert len(session.run()) == 2 * SHAPE.pairs
     assert session.sides["candidate"].changed() == []
+
+
+def test_only_timing_is_done_alone_and_pairs_that_do_not_fit_at_once_go_in_several_legs(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairing, "_LEG_BYTES", 1)
+    session = run(HONEST, replace(SHAPE, pairs=2, extensions=1))
+    steps = session.steps(is_open=lambda _: True)
+    blocks: list[dict[str, Any]] = []
+    needs: list[str] = []
+    checked: list[int] = []
+    while True:
+        try:
+            needs.append(next(steps))
+        except StopIteration as end:
+            blocks = end.value
+            break
+        checked.append(session.scrutiny.checked)
+    assert needs == ["together", *["alone", "together"] * 4]
+    assert checked == sorted(checked)
+    assert all(before == after for before, after in zip(checked[1::2], checked[2::2], strict=True))
+    assert checked[3] > checked[2]
+    assert "".join(block["who"][0] for block in blocks) == "cbbccbbc"
 
 
 def test_an_open_answer_gets_more_pairs_as_often_as_was_fixed(run: Run) -> None:

@@ -7,6 +7,15 @@ def run(x, weight, eps=1e-6):
     return torch.nn.functional.rms_norm(x, (x.shape[-1],), weight, eps)
 """
 
+ATTENTION = """
+import torch
+
+def run(q, k, v, scale, causal):
+    given = (one.transpose(1, 2) for one in (q, k, v))
+    made = torch.nn.functional.scaled_dot_product_attention(*given, scale=scale, is_causal=bool(causal))
+    return made.transpose(1, 2).contiguous()
+"""
+
 SLEEPY = HONEST.replace("import torch", "import time\nimport torch\n\nsleep = time.sleep").replace(
     "    return", "    sleep(0.02)\n    return"
 )
