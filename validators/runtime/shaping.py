@@ -43,6 +43,9 @@ _STEADY_S = {"cpu": 0.0, "cuda": 0.3}
 _READING_SHARE = 0.5
 """Largest share of arithmetic, of the time that moving the essential bytes takes, in work that reading bounds."""
 
+_SWAP_SHARE = 0.02
+"""Share of a batch's traffic that replacing contents may be, with more than one replacement."""
+
 _SHOWN = 4
 """Changes of one element that all have to show, for copies to be admitted."""
 
@@ -155,6 +158,8 @@ def shape_for(
     several = 3 if slots * call_us < _SHORT_US and drawn * supply.moving_bytes <= _SEVERAL_BYTES else 1
     batches = max(several, math.ceil(effort.least_calls / slots))
     spares = min(2, slots // 2)
+    if 2 * spares * supply.moving_bytes > _SWAP_SHARE * slots * _kept_bytes(supply):
+        spares = min(1, spares)
     return Shape(
         slots, spares, batches, sweep, effort.pairs, effort.warm_ups, _STEADY_S[kind], effort.extensions,
         effort.draw_s, effort.exact_s, copies,

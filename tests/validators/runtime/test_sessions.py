@@ -316,6 +316,11 @@ def test_copies_fill_a_batch_that_new_contents_alone_leave_short_and_their_resul
     cost = OPERATOR.cost(supply.workload.axes, "bfloat16")
     assert copied.slots * cost.essential_bytes <= 4 << 30
     assert copied.slots * 20.0 >= 100 * 25.0 or (copied.slots + copied.drawn) * cost.essential_bytes > 4 << 30
+    assert (plain.spares, copied.spares) == (1, 1)
+    small = Supply(OPERATOR, Workload({"num_tokens": 64, "hidden_size": 64}, "bfloat16"), shared=False)
+    many = shape_for(2.0, 25.0, small, copied=True, **cold)  # type: ignore[arg-type]
+    assert many is not None
+    assert many.spares == 2
     assert set(copied.sources) == set(range(copied.drawn, copied.slots))
     assert sorted(copied.sources.values()) == sorted(list(range(copied.drawn)) * (copied.copies - 1))
 
