@@ -39,6 +39,7 @@ class KnowledgeBase:
         resident: Resident | None = None,
         judge: Runner = judging_apart.judge_apart,
         judges: int = 1,
+        say: Progress | None = None,
     ) -> None:
         """Name the parts; nothing is read before the first question.
 
@@ -48,6 +49,7 @@ class KnowledgeBase:
             resident: What is open already, to be shared; :meth:`close` leaves it open then.
             judge: Runs one judgement; the default starts a process of its own for each.
             judges: Judgements that run at one time; four more may wait.
+            say: Told in words what is embedded for searches by meaning, where anything has to be.
 
         Raises:
             TypeError: The root is a path: :meth:`open` takes those.
@@ -55,7 +57,7 @@ class KnowledgeBase:
         if not isinstance(root, Root):
             raise TypeError(f"expected a Root, found {type(root).__name__}; KnowledgeBase.open(PATH) takes a path")
         self.root = root
-        self.resident = resident or Resident(root, semantic=semantic)
+        self.resident = resident or Resident(root, semantic=semantic, say=say)
         self._owns = resident is None
         self._run = judge
         self._turns = Turns(at_once=judges)

@@ -97,7 +97,7 @@ def _run(argv: list[str]) -> int:
         # An agent's host waits for this one at its own start: it needs nothing of what reads other commands' options.
         from kb.server.stdio import serve
 
-        serve(argv[2] if len(argv) == 3 else None, bare=False)
+        serve(argv[2] if len(argv) == 3 else None, bare=False, say=lambda words: _say(f"kb: {words}"))
         return 0
     return _slow(argv)
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from kb.cli.output import RootOption
+from kb.cli.output import RootOption, say
 
 
 def mcp(
@@ -22,7 +22,7 @@ def mcp(
     """Serve a coding agent over stdin and stdout (Model Context Protocol)."""
     from kb.server.stdio import serve
 
-    serve(root, bare=bare, read_only=read_only, branch=branch)
+    serve(root, bare=bare, read_only=read_only, branch=branch, say=lambda words: say(f"kb: {words}"))
 
 
 def register(app: typer.Typer) -> None:

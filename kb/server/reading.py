@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import anyio.from_thread
 from mcp_types import CallToolResult, ToolAnnotations
 from pydantic import Field
 from typing_extensions import TypedDict
@@ -64,6 +65,7 @@ def add(server: "Server", base: "KnowledgeBase") -> None:
 
     def search(
         query: str,
+        context: Calling,
         limit: Annotated[int, Field(ge=1, le=MOST_HITS)] = 8,
         cursor: str | None = None,
         kind: str | None = None,
@@ -90,6 +92,7 @@ def add(server: "Server", base: "KnowledgeBase") -> None:
         first = told(lambda: _place(cursor, mark))
         most = min(first + limit + 1, _MOST_PLACE)
         found = told(lambda: base.search(query, limit=most, **filters))
+        _tell_embedding(context, base)
         because = worded(found.empty_because, "tools")
         page = found.with_(hits=found.hits[first : first + limit], empty_because=because)
         after = f"{first + limit}.{mark}" if len(found.hits) > first + limit else None
@@ -134,6 +137,14 @@ def add(server: "Server", base: "KnowledgeBase") -> None:
 
     for tool in (search, get, seed):
         server.add_tool(tool, annotations=_READ_ONLY)
+
+
+def _tell_embedding(context: Calling, base: "KnowledgeBase") -> None:
+    """Report to a client that asked for progress how far embedding is; the answer does not wait for it."""
+    steps = base.resident.embedding
+    if steps is not None:
+        message = "embedding texts for search by meaning; this answer is by words alone"
+        anyio.from_thread.run(context.report_progress, *steps, message)
 
 
 def _place(cursor: str | None, mark: str) -> int:

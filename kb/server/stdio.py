@@ -1,12 +1,15 @@
 """Serve one agent over stdin and stdout."""
 
 import gc
+from collections.abc import Callable
 
 from kb.config import find_root
 from kb.errors import ConfigError
 
 
-def serve(root: str | None, *, bare: bool, read_only: bool = False, branch: str = "submissions") -> None:
+def serve(
+    root: str | None, *, bare: bool, read_only: bool = False, branch: str = "submissions", say: Callable[[str], None]
+) -> None:
     """Serve until the client hangs up.
 
     Args:
@@ -14,6 +17,7 @@ def serve(root: str | None, *, bare: bool, read_only: bool = False, branch: str 
         bare: Search by words alone, also where embeddings are installed.
         read_only: Offer nothing that writes.
         branch: Where submissions go.
+        say: Told in words what takes long, such as embedding; must not write to stdout.
 
     Raises:
         ConfigError: There is no knowledge base there, or the MCP SDK is not installed.
@@ -31,5 +35,5 @@ def serve(root: str | None, *, bare: bool, read_only: bool = False, branch: str 
     from kb.knowledge_base import KnowledgeBase
 
     offer = frozenset({"read", "judge"} if read_only else {"read", "judge", "write"})
-    with KnowledgeBase(found, semantic=not bare) as base:
+    with KnowledgeBase(found, semantic=not bare, say=say) as base:
         make_server(base, offer=offer, branch=branch).run("stdio")

@@ -29,6 +29,8 @@ Progress = Callable[[int, int], None]
 
 _CHUNK = 64
 """Texts embedded between two reports of progress."""
+_PATIENCE_S = 0.5
+"""How long a question waits for another process that embeds."""
 _CHECKPOINT_S = 60.0
 """A long run is written down so often, so that an interruption does not lose it."""
 
@@ -169,13 +171,34 @@ class ResidentSearch:
 
         Raises:
             RetrievalError: An empty query, a limit out of range, or no embedder.
+            LockBusyError: Another process embeds, and does not end in half a second.
             StoreError: Catalogue or vectors cannot be read or written.
         """
         with self._guard:
-            found = _current(self._root, connection, self._embedder, rebuild=False, source=self._source)
+            found = _current(
+                self._root, connection, self._embedder, rebuild=False, source=self._source, wait_s=_PATIENCE_S
+            )
         index: DenseIndex = found if self._index is None else self._index
         dense = Dense(self._embedder, index)
         return search_hybrid(connection, query, scope=scope, limit=limit, dense=dense, weight=self._weight)
+
+    def lacking(self, connection: sqlite3.Connection) -> int:
+        """Return how many entries have no vector yet, or one of another text.
+
+        Args:
+            connection: The up-to-date catalogue.
+
+        Raises:
+            IndexStaleError: The catalogue cannot be read.
+        """
+        found = _usable(self._source, self._embedder)
+        if found is not None and found.tree is not None and found.tree == catalogue.read_meta(connection, "tree"):
+            return 0
+        try:
+            digests = {one: digest_of(text) for one, text in _texts(connection).items()}
+        except sqlite3.Error as error:
+            raise IndexStaleError(f"the catalogue cannot be read: {error}", hint="kb index --rebuild") from error
+        return len(digests) - len(_kept(found, digests))
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -216,6 +239,7 @@ def _current(
     rebuild: bool,
     progress: Progress | None = None,
     source: _Source | None = None,
+    wait_s: float = 60.0,
 ) -> vectors.Vectors:
     """Return vectors that fit the catalogue; nothing is locked and no text is read if its state has not changed."""
     # Finding the folder tries whether it can be written, which is no work for every query.
@@ -227,7 +251,7 @@ def _current(
             found = _usable(read, embedder)
             if found is not None and found.tree is not None and found.tree == tree:
                 return found
-        with locked(folder / "vectors.lock"):
+        with locked(folder / "vectors.lock", wait_s=wait_s):
             # Whoever held the lock before may have done the work already.
             old = None if rebuild else _usable(read, embedder)
             return _update(folder, connection, embedder, old, tree=tree, progress=progress)

@@ -4,7 +4,6 @@ Every question is answered from files as they are when it is asked. Whether they
 and questions that come in together share one look at them.
 """
 
-import logging
 import sqlite3
 import threading
 import time
@@ -12,26 +11,21 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from kb import catalogue
 from kb.config import Root
-from kb.errors import EmbedderUnavailableError, IndexStaleError, KbError
+from kb.errors import IndexStaleError
 from kb.models.hit import Answer
 from kb.retrieval import retriever
-from kb.retrieval.filters import Scope
 from kb.service.indexing import ensure_index
+from kb.service.meaning import Meaning, Say
 from kb.service.searching import Filters, scope_of
 from kb.service.watching import Tree
 from kb.store.index import UNSETTLED, is_busy
 from kb.values import sha256
 
-if TYPE_CHECKING:
-    from kb.service.embedding import ResidentSearch
-
 T = TypeVar("T")
-
-logger = logging.getLogger(__name__)
 
 MOST_READERS = 8
 """Connections that are kept between questions."""
@@ -41,7 +35,6 @@ _PATIENCE = 20.0
 _LONGEST_S = 5.0
 _SETTINGS_S = 1.0
 """How old what is known of settings, packages and the judge's specs may be."""
-_LOADING = "found by words alone: embeddings are still being loaded"
 
 
 @dataclass(frozen=True)
@@ -71,12 +64,13 @@ class _Seen:
 class Resident:
     """One knowledge base in a process that stays; safe to use from several threads."""
 
-    def __init__(self, root: Root, *, semantic: bool = False) -> None:
+    def __init__(self, root: Root, *, semantic: bool = False, say: Say | None = None) -> None:
         """Name the parts; nothing is read before the first question.
 
         Args:
             root: The knowledge base.
             semantic: Search by meaning too, where an embedder is installed, as soon as it is loaded.
+            say: Told in words what is embedded, where anything has to be.
         """
         self.root = root
         self._looking = threading.Lock()
@@ -85,9 +79,7 @@ class Resident:
         self._surroundings = (-_SETTINGS_S, "")
         self._pool: list[tuple[tuple[int, int], sqlite3.Connection]] = []
         self._pooled = threading.Lock()
-        self._meaning: ResidentSearch | None = None
-        self._loader = threading.Thread(target=self._load, daemon=True, name="embedder") if semantic else None
-        self._starting = threading.Lock()
+        self._meaning = Meaning(root, say=say) if semantic else None
 
     def ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         """Put a question to the up-to-date catalogue; one that turns out to be damaged is built anew, once.
@@ -105,7 +97,8 @@ class Resident:
         """Return 32 hexadecimal digits that differ as soon as an answer out of the catalogue may differ."""
         seen = self._look()
         day = time.strftime("%Y-%m-%d", time.gmtime())  # freshness of measured times depends on it
-        parts = (seen.state or str(time.monotonic_ns()), day, str(self._meaning is not None))
+        note = None if self._meaning is None else (self._meaning.state, self._meaning.note)
+        parts = (seen.state or str(time.monotonic_ns()), day, str(note))
         return sha256("\n".join(parts).encode()).hexdigest()[:32]
 
     def search(self, query: str, *, filters: Filters, limit: int) -> Answer:
@@ -120,33 +113,34 @@ class Resident:
             RetrievalError: An empty query, a limit out of range, or an unknown filter value.
             StoreError: The catalogue cannot be read or written.
         """
-        self._start()
+        meaning = self._meaning
 
         def question(connection: sqlite3.Connection) -> Answer:
             scope = scope_of(connection, filters)
-            if self._meaning is not None:
-                return self._meaning.search(connection, query, scope=scope, limit=limit)
-            return retriever.search(connection, query, scope=scope, limit=limit)
+            if meaning is None:
+                return retriever.search(connection, query, scope=scope, limit=limit)
+            found = meaning.search(connection, query, scope=scope, limit=limit)
+            if found is not None:
+                return found
+            note = meaning.note
+            answer = retriever.search(connection, query, scope=scope, limit=limit)
+            return answer if note is None else answer.with_(notes=(*answer.notes, note))
 
-        answer = self.ask(question)
-        loading = self._meaning is None and self._loader is not None and self._loader.is_alive()
-        return answer.with_(notes=(*answer.notes, _LOADING)) if loading else answer
+        return self.ask(question)
 
     @property
     def meaning(self) -> str:
         """Whether searches use embeddings: ``off``, ``loading``, ``on`` or ``unavailable``."""
-        if self._loader is None:
-            return "off"
-        if self._meaning is not None:
-            return "on"
-        return "loading" if self._loader.ident is None or self._loader.is_alive() else "unavailable"
+        return "off" if self._meaning is None else self._meaning.state
+
+    @property
+    def embedding(self) -> tuple[int, int] | None:
+        """How many texts are embedded for searches by meaning, and of how many; None where none are being embedded."""
+        return None if self._meaning is None else self._meaning.steps
 
     def wait(self, seconds: float) -> bool:
         """Begin to load the embedder and wait for it; tell whether searches use it now."""
-        self._start()
-        if self._loader is not None:
-            self._loader.join(seconds)
-        return self._meaning is not None
+        return self._meaning is not None and self._meaning.wait(seconds)
 
     def close(self) -> None:
         """Let go of files and connections."""
@@ -218,30 +212,6 @@ class Resident:
                     return connection
                 connection.close()
         return None
-
-    def _start(self) -> None:
-        if self._loader is None or self._loader.ident is not None:
-            return
-        with self._starting:
-            if self._loader.ident is None:
-                self._loader.start()
-
-    def _load(self) -> None:
-        from kb.service.embedding import ResidentSearch, ensure_vectors, sync_chroma
-
-        try:
-            meaning = ResidentSearch(self.root)
-            ensure_vectors(self.root)
-            if meaning.index is not None:
-                sync_chroma(self.root)
-            with closing(catalogue.open_reader(ensure_index(self.root))) as connection:
-                meaning.search(connection, "warm up", scope=Scope(), limit=1)
-        except EmbedderUnavailableError:
-            logger.info("no embedder is installed: words alone are searched")
-        except KbError as error:
-            logger.warning("words alone are searched: %s", error.message)
-        else:
-            self._meaning = meaning
 
 
 def _inode(file: Path) -> tuple[int, int] | None:

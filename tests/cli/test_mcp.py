@@ -118,6 +118,46 @@ def test_it_starts_in_little_more_than_the_sdk_itself_takes(base: Root) -> None:
     assert min(anyio.run(conversation) for _ in range(3)) < 1.5 * max(floor() for _ in range(3))
 
 
+def test_saying_hello_and_listing_tools_looks_at_no_entry(base: Root) -> None:
+    async def conversation() -> bool:
+        async with Client(server(base)) as client:
+            await client.list_tools()
+            before = (base.path / ".kb").exists()
+            await client.call_tool("search", {"query": "rmsnorm"})
+            return before
+
+    assert not anyio.run(conversation)
+    assert (base.path / ".kb").is_dir()
+
+
+def test_stderr_says_what_is_embedded_and_the_first_search_does_not_wait(base: Root) -> None:
+    pytest.importorskip("onnxruntime")
+    ask = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "search", "arguments": {"q": "norm"}}}
+    with subprocess.Popen(
+        [sys.executable, "-m", "kb", "mcp", "--root", str(base.path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about}
+        for message in (hello, {"jsonrpc": "2.0", "method": "notifications/initialized"}, ask):
+            process.stdin.write(json.dumps(message) + "\n")
+        process.stdin.flush()
+        replies = [json.loads(process.stdout.readline()) for _ in range(2)]
+        told = [process.stderr.readline() for _ in range(2)]
+        process.stdin.close()
+    notes = replies[1]["result"]["structuredContent"]["notes"]
+    assert notes[0].startswith("found by words alone: embeddings are still being loaded")
+    assert told[0] == "kb: embedding 1 text for search by meaning; until then words alone are searched\n"
+    assert told[1].startswith("kb: search by meaning is ready: 1 text embedded in ")
+
+
 def test_the_sdk_missing_is_one_line_with_what_to_install(base: Root, tmp_path: Path) -> None:
     blocked = tmp_path / "blocked" / "mcp"
     blocked.mkdir(parents=True)

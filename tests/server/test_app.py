@@ -17,6 +17,7 @@ from kb.config import Root
 from kb.knowledge_base import KnowledgeBase
 from kb.server.app import make_server
 from kb.server.hints import OWNER
+from kb.service.resident import Resident
 from kb.service.searching import Filters, search_root
 
 WriteEntry = Callable[..., Path]
@@ -171,6 +172,20 @@ def test_meaning_joins_in_as_soon_as_it_is_loaded(base: Root) -> None:
         )
     finally:
         searcher.close()
+
+
+def test_a_client_that_asks_for_progress_learns_how_far_embedding_is(
+    base: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Resident, "embedding", (64, 151))
+    steps: list[tuple[float, float | None, str | None]] = []
+
+    async def told(progress: float, total: float | None, message: str | None) -> None:
+        steps.append((progress, total, message))
+
+    talk(base, lambda client: client.call_tool("search", {"query": "rmsnorm"}, progress_callback=told))
+    talk(base, lambda client: client.call_tool("search", {"query": "rmsnorm"}))
+    assert steps == [(64, 151, "embedding texts for search by meaning; this answer is by words alone")]
 
 
 def test_without_an_embedder_words_alone_are_searched(base: Root, monkeypatch: pytest.MonkeyPatch) -> None:

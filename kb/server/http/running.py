@@ -44,19 +44,20 @@ class _Server(uvicorn.Server):
 class Service:
     """A server that is bound to its address and not running yet."""
 
-    def __init__(self, root: Root, settings: Settings) -> None:
+    def __init__(self, root: Root, settings: Settings, *, say: Callable[[str], None] | None = None) -> None:
         """Bind.
 
         Args:
             root: The knowledge base.
             settings: How the server is set up.
+            say: As for :class:`kb.server.http.state.State`.
 
         Raises:
             ConfigError: The address cannot be listened on, or is public and there are no tokens.
         """
         check_bind(settings)
         self.settings = settings
-        self.state = State(root, settings)
+        self.state = State(root, settings, say=say)
         self._bound = _bind(settings)
         host, port = self._bound.getsockname()[:2]
         self.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
@@ -80,14 +81,14 @@ def run(root: Root, settings: Settings, *, say: Callable[[str], None]) -> None:
     Args:
         root: The knowledge base.
         settings: How the server is set up.
-        say: Told in one line where the server listens.
+        say: Told in one line where the server listens, and later what takes long, such as embedding.
 
     Raises:
         ConfigError: The address cannot be listened on, or is public and there are no tokens.
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
-    service = Service(root, settings)
+    service = Service(root, settings, say=lambda words: say(f"kb: {words}"))
     tokens = len(all_tokens())
     mode = "read-only" if settings.read_only or not tokens else f"{tokens} token{'s' if tokens > 1 else ''}"
     # What is loaded stays; looking through it again and again took a tenth of a search's time.

@@ -25,16 +25,17 @@ _ANSWERS = 512
 class State:
     """One knowledge base behind one server."""
 
-    def __init__(self, root: Root, settings: Settings) -> None:
+    def __init__(self, root: Root, settings: Settings, *, say: Callable[[str], None] | None = None) -> None:
         """Name the parts; nothing is read.
 
         Args:
             root: The knowledge base.
             settings: How the server is set up.
+            say: Told in words what is embedded for searches by meaning, where anything has to be.
         """
         self.root = root
         self.settings = settings
-        self.resident = Resident(root, semantic=settings.semantic)
+        self.resident = Resident(root, semantic=settings.semantic, say=say)
         self.remembered = Remembered()
         self.found = Remembered(_ANSWERS)
         self.tokens = Tokens()
