@@ -27,9 +27,10 @@ def parts_of(work: Work, machine: Machine, shape: Shape) -> Parts:
     room = machine.l2_bytes * shape.cache_share
     held = min(1.0, room / work.moved_bytes) ** 4 if work.moved_bytes > 0 else 0.0
     cache_gbps = shape.cache_gbps * machine.sms * machine.clock_mhz / 2000
-    each = (1 - held) / machine.mem_gbps + held / max(cache_gbps, machine.mem_gbps)
+    mem_gbps = machine.mem_gbps * machine.held_memory
+    each = (1 - held) / mem_gbps + held / max(cache_gbps, mem_gbps)
     memory = shape.memory * work.moved_bytes * each / 1e3
-    compute = shape.compute * machine.compute_us(work)
+    compute = shape.compute * machine.compute_us(work) / machine.held_clock
     return Parts(memory, compute, joined(memory, compute, shape.sharpness))
 
 
@@ -58,8 +59,8 @@ def carry(
     """Carry the measured time of some work from one device to another.
 
     A launch constant stays. Of the rest, what the peaks explain is scaled by them; what is left (latency, waves,
-    another limit) is scaled by clocks, and, as far as the time grows with the work on the source, by SM counts and
-    by the ratio of that peak which the work leans on.
+    another limit) is scaled by clocks, and, as far as the time grows with the work on the source, by SM counts, by
+    the clocks that the power limits let them hold, and by the ratio of that peak which the work leans on.
 
     Args:
         latency_us: Measured on ``source``, positive.
@@ -91,12 +92,13 @@ def _rest_ratio(work: Work, source: Machine, target: Machine, *, here: Parts, gr
     """Return the logarithm by which the unexplained time changes from source to target."""
     weighed = here.compute + here.memory * shape.balance
     arithmetic = here.compute / weighed if weighed > 0 else 0.0
-    rates = math.log(
+    held = math.log(source.held_clock / target.held_clock)
+    rates = held + math.log(
         source.rates.get(work.dtype, source.rates["bfloat16"]) / target.rates.get(work.dtype, target.rates["bfloat16"])
     )
-    bandwidths = math.log(source.mem_gbps / target.mem_gbps)
+    bandwidths = math.log(source.mem_gbps * source.held_memory / (target.mem_gbps * target.held_memory))
     return (
         shape.clock * math.log(source.clock_mhz / target.clock_mhz)
-        + shape.units * grows * math.log(source.sms / target.sms)
+        + grows * (held + shape.units * math.log(source.sms / target.sms))
         + grows * (shape.arithmetic * arithmetic * rates + shape.traffic * (1 - arithmetic) * bandwidths)
     )

@@ -31,6 +31,14 @@ _CLOCK_MHZ = {
 }  # fmt: skip
 """Highest boost clock that the makers publish for a data-centre part of the architecture; rounded."""
 
+_POWER_W_PER_SM_GHZ = 2.6
+"""Power that an SM takes for each GHz under full load, from the A100's published figures. Power goes with the cube of
+the clock (voltage follows it), so a device with less of it holds less than its boost clock, as its cube root."""
+
+_INLINE_ECC = 1 / 16
+"""Share of the bandwidth that error correction takes where its bits lie in the same memory (GDDR); HBM has its own."""
+_GDDR = frozenset({"sm_86", "sm_89", "sm_120"})
+
 _SAME_COMPUTE = 1.15
 _SAME_MEMORY = 1.1
 
@@ -48,6 +56,10 @@ class Machine(Frozen):
     clock_mhz: float
     rates: Mapping[str, float]
     """dtype to 10¹² operations a second."""
+    held_clock: float = 1.0
+    """Share of the boost clock that the power limit lets it hold under full load; no floor counts on it."""
+    held_memory: float = 1.0
+    """Share of the bandwidth that is left beside error correction; no floor counts on it."""
 
     def compute_us(self, work: Work) -> float:
         """Return the least time of the arithmetic, µs."""
@@ -90,16 +102,25 @@ def _machine(device: Device) -> Machine | None:
         found = next((value for key in keys if (value := device.value(key)) is not None), None)
         rates[dtype] = found if found is not None else wide
     rates["bfloat16"] = wide
+    sms, clock_mhz = _or_kin(device, "sms", 132.0), _CLOCK_MHZ.get(device.arch, 1900.0)
     return Machine(
         name=device.name,
         reported=device.device_names[0],
         arch=device.arch,
         mem_gbps=memory,
         l2_bytes=_or_kin(device, "l2_mb", 50.0) * 2**20,
-        sms=_or_kin(device, "sms", 132.0),
-        clock_mhz=_CLOCK_MHZ.get(device.arch, 1900.0),
+        sms=sms,
+        clock_mhz=clock_mhz,
         rates=rates,
+        held_clock=_held_clock(device.value("power_w"), sms * clock_mhz / 1e3),
+        held_memory=1 - _INLINE_ECC if device.arch in _GDDR else 1.0,
     )
+
+
+def _held_clock(power_w: float | None, sms_ghz: float) -> float:
+    if power_w is None:
+        return 1.0
+    return float(min(1.0, (power_w / (sms_ghz * _POWER_W_PER_SM_GHZ)) ** (1 / 3)))
 
 
 def _or_kin(device: Device, key: str, otherwise: float) -> float:

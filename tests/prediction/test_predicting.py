@@ -297,3 +297,27 @@ def test_devices_are_as_far_apart_as_their_peaks_either_way() -> None:
     assert distance(machine(B200), machine(H100)) == distance(machine(H100), machine(B200))
     assert distance(machine(H100), machine(H100)) == 0
     assert distance(machine(H100), machine(B200)) < distance(machine(H100), machine(L40S))
+
+
+def test_a_device_with_little_power_for_its_clock_is_expected_below_its_peaks() -> None:
+    big, small, shape = machine(H100), machine(L40S), shipped().shape
+    assert big.held_clock == 1.0
+    assert big.held_memory == 1.0
+    assert 0.6 < small.held_clock < 0.8
+    assert small.held_memory == 15 / 16
+    work = work_of(8192)
+    held = parts_of(work, small, shape).compute
+    assert held == pytest.approx(shape.compute * small.compute_us(work) / small.held_clock)
+    assert small.floor_us(work) == small.compute_us(work)
+
+
+def test_the_clock_under_load_changes_nothing_for_work_that_does_not_grow() -> None:
+    work, shape = work_of(1), shipped().shape
+    source, target = machine(H100), machine(L40S)
+    boost = target.with_(held_clock=1.0)
+
+    def change(slope: float) -> float:
+        found = [carry(1000.0, work, source, there, slope=slope, shape=shape).us for there in (target, boost)]
+        return math.log(found[0] / found[1])
+
+    assert change(0.0) < 0.1 < change(1.0)
