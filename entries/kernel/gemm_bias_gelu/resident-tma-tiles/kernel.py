@@ -13,8 +13,8 @@ def _gelu_erf(z):
     denominator = 1.0 + 0.23164189 * magnitude
     t = tl.rsqrt(denominator * denominator)
     series = t * (0.127414796 + t * (-0.142248368 + t * (0.7107068705 + t * (-0.7265760135 + t * 0.5307027145))))
-    lost = z * (series * tl.exp2(magnitude * magnitude * -0.72134752))
-    return tl.where(z < 0.0, lost, z - lost)
+    tail = series * tl.exp2(magnitude * magnitude * -0.72134752)
+    return z * tl.where(z < 0.0, tail, 1.0 - tail)
 
 
 @triton.jit
