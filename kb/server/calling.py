@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import anyio
+from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import CallToolResult, TextContent
@@ -17,6 +18,7 @@ from kb.server.hints import worded
 
 Returned = TypeVar("Returned")
 Calling = Context[Any, Any]
+Asking = ServerRequestContext[Any, Any]
 
 SCOPES = frozenset({"read", "write", "judge"})
 """What a caller may be allowed: the words that tokens have."""
@@ -35,19 +37,19 @@ class Caller:
     scopes: frozenset[str]
 
 
-def local(context: Calling) -> Caller:
+def local(asking: Asking) -> Caller:
     """Say who calls over stdio: whoever started the process, who may do everything that is offered."""
-    del context
+    del asking
     return Caller(None, SCOPES)
 
 
-def behind_guard(context: Calling) -> Caller:
-    """Say who calls over HTTP: whom the guard before the application let in.
+def behind_guard(asking: Asking) -> Caller:
+    """Say who calls over HTTP: whom the guard before the application let in, at this very request.
 
     It leaves ``caller`` in the request's state: an object with ``name`` and ``scopes``. Where there is none, nothing
     but reading is allowed.
     """
-    request = context.request_context.request
+    request = asking.request
     scope: Mapping[str, Any] = getattr(request, "scope", None) or {}
     caller = (scope.get("state") or {}).get("caller")
     if caller is None:

@@ -70,7 +70,7 @@ def add_judge(server: "Server", base: "KnowledgeBase") -> None:
         It runs in a sandbox against a float64 reference. source defines run(...); its signature: get operator/NAME.
         device: cpu, or cuda:0 if the server has one. dtypes: judge these alone.
         """
-        require(server.who(context), "judge")
+        require(server.who(context.request_context), "judge")
         said = await long(
             context,
             lambda say, stop: base.judge(operator, source, device=device, dtypes=dtypes, progress=say, given_up=stop),
@@ -121,7 +121,7 @@ def add_writing(server: "Server", base: "KnowledgeBase", *, branch: str) -> None
         time of your own: latency_us, measured_on (device name), workload, baseline (with version), baseline_us. It
         becomes one commit on a branch for a maintainer; the same content twice is filed once.
         """
-        who = server.who(context)
+        who = server.who(context.request_context)
         for scope in ("write", "judge") if source is not None else ("write",):
             require(who, scope)
         made = _submission(
@@ -148,7 +148,7 @@ def add_writing(server: "Server", base: "KnowledgeBase", *, branch: str) -> None
 
         won needs record: the path of the judge's record that shows the gain. note: one line.
         """
-        require(server.who(context), "write")
+        require(server.who(context.request_context), "write")
         return _reported(base, entry, target=target, result=result, record=record, note=note)
 
     server.add_tool(submit, annotations=_WRITES)

@@ -72,7 +72,7 @@ def serving(base: Root, *options: str) -> Iterator[str]:
 
 
 def bearer(*scopes: str, name: str = "agent-7") -> dict[str, str]:
-    """Make a token; return the header that carries it. A server offers what its tokens allow when it starts."""
+    """Make a token; return the header that carries it."""
     return {"Authorization": f"Bearer {new_token(name, scopes).text}"}
 
 

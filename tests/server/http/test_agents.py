@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
 from kb.config import Root
+from kb.service.tokens import revoke
 from tests.server.http.conftest import QUIET, ROW, bearer, served
 
 HELLO = {
@@ -28,6 +30,7 @@ HELLO = {
     },
 }
 OUTCOME = {"entry": ROW, "target": "target/a/b", "result": "neutral"}
+FILED = {"title": "A softmax", "claim": "It is a copy.", "operator": "softmax", "source": "x = 1\n"}
 CANDIDATE = {"operator": "softmax", "source": "def run(x):\n    return x\n"}
 BOTH = {"Accept": "application/json, text/event-stream"}
 
@@ -51,20 +54,58 @@ def test_an_agent_searches_over_http(base: Root) -> None:
         assert "def run" in again.content[0].text
 
 
-def test_tools_that_nobody_may_use_are_not_offered(base: Root) -> None:
-    async def names(client: Client) -> set[str]:
-        return {tool.name for tool in (await client.list_tools()).tools}
+READING = ["search", "get", "seed"]
 
+
+async def called(tool: str, given: dict[str, Any], client: Client) -> Any:  # noqa: ANN401 - a result of the SDK
+    return await client.call_tool(tool, given)
+
+
+async def names(client: Client) -> list[str]:
+    return [tool.name for tool in (await client.list_tools()).tools]
+
+
+def test_everybody_is_offered_what_their_token_allows(base: Root) -> None:
+    judge, write = bearer("judge", name="a"), bearer("write", name="b")
     with served(base) as url:
-        assert not {"judge", "submit", "outcome"} & talk(url, names)
-    mine = bearer("read", "judge")
+        assert talk(url, names) == READING
+        assert talk(url, names, bearer("read", name="c")) == READING
+        assert talk(url, names, judge) == [*READING, "judge"]
+        assert talk(url, names, write) == [*READING, "submit", "outcome"]
+        assert talk(url, names, bearer("write", "judge", name="d")) == [*READING, "judge", "submit", "outcome"]
+        for headers, tool, given, scope in (
+            (judge, "outcome", OUTCOME, "write"),
+            (None, "judge", CANDIDATE, "judge"),
+            (None, "submit", {"nonsense": 1}, "write"),
+            (write, "submit", FILED, "judge"),
+        ):
+            refused = talk(url, partial(called, tool, given), headers)
+            assert refused.is_error
+            assert f"needs the scope {scope}" in refused.content[0].text
+            assert f"kb token new NAME --scope {scope}" in refused.content[0].text
+        unknown = talk(url, lambda client: client.call_tool("nothing", {}))
+        assert "hint: one of search, get, seed" in unknown.content[0].text
+
+
+def test_a_token_made_or_revoked_later_counts_without_a_restart(base: Root) -> None:
     with served(base) as url:
-        assert {"search", "get", "judge", "submit"} <= talk(url, names, mine)
+        assert talk(url, names) == READING
+        mine = bearer("write", name="late")
+        assert talk(url, names, mine) == [*READING, "submit", "outcome"]
+        found = talk(url, lambda client: client.call_tool("outcome", {**OUTCOME, "entry": "no/such/entry"}), mine)
+        assert "scope" not in found.content[0].text
+
+        revoke("late")
+        assert httpx2.post(f"{url}/mcp", json=HELLO, headers={**BOTH, **mine}).status_code == 401
+        assert talk(url, names) == READING
+
+
+def test_a_server_that_only_reads_offers_no_more_to_any_token(base: Root) -> None:
+    mine = bearer("write", "judge")
+    with served(base, replace(QUIET, read_only=True)) as url:
+        assert talk(url, names, mine) == READING
         refused = talk(url, lambda client: client.call_tool("outcome", OUTCOME), mine)
-        assert refused.is_error
-        assert "scope write" in refused.content[0].text
-        refused = talk(url, lambda client: client.call_tool("judge", CANDIDATE))
-        assert "scope judge" in refused.content[0].text
+        assert "no tool 'outcome' is offered here" in refused.content[0].text
 
 
 def test_the_same_guard_stands_before_agents(base: Root) -> None:
