@@ -6,6 +6,7 @@ The lock is the system's, so a process that died holds nothing. Beside it stands
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,20 +18,29 @@ from kb.store.locks import LockBusyError, locked
 
 _FIRST_S = 0.5
 """How long is waited before it is said."""
+_LOOK_S = 0.1
+"""How often whoever waits looks whether that was given up."""
 
 
 @contextmanager
-def device_lock(device: str, *, wait_s: float = 0.0, waiting: Callable[[str], None] | None = None) -> Iterator[None]:
+def device_lock(
+    device: str,
+    *,
+    wait_s: float = 0.0,
+    waiting: Callable[[str], None] | None = None,
+    given_up: threading.Event | None = None,
+) -> Iterator[None]:
     """Hold the right to judge on a device.
 
     Args:
         device: ``cpu`` or ``cuda:N``, as this process counts its visible GPUs.
         wait_s: How long to wait for another holder, beyond half a second.
         waiting: Told, once, who is waited for.
+        given_up: Ends the wait as soon as it is set.
 
     Raises:
         ConfigError: There is no place for the lock.
-        LockBusyError: Somebody else judges there; says who.
+        LockBusyError: Somebody else judges there, also where the wait was given up; says who.
     """
     folder = cache_folder() / "locks"
     try:
@@ -41,19 +51,36 @@ def device_lock(device: str, *, wait_s: float = 0.0, waiting: Callable[[str], No
     holder = file.with_suffix(".holder")
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(file, wait_s=_FIRST_S))
+            _enter(stack, file, _FIRST_S, given_up)
         except LockBusyError:
             who = _told(holder)
             if wait_s and waiting is not None:
                 waiting(f"process {os.getpid()} waits for {who}, which judges on {device}")
             try:
-                stack.enter_context(locked(file, wait_s=wait_s))
+                _enter(stack, file, wait_s, given_up)
             except LockBusyError as error:
                 hint = "wait for it to end, or end it; then run this again"
                 raise LockBusyError(f"another run judges on {device}: {_told(holder)}", hint=hint) from error
         stack.callback(holder.unlink, missing_ok=True)
         _leave_word(holder)
         yield
+
+
+def _enter(stack: ExitStack, file: Path, wait_s: float, given_up: threading.Event | None) -> None:
+    """Take the lock, in short turns where the wait may be given up."""
+    if given_up is None:
+        stack.enter_context(locked(file, wait_s=wait_s))
+        return
+    end = time.monotonic() + wait_s
+    while True:
+        left = max(0.0, end - time.monotonic())
+        try:
+            stack.enter_context(locked(file, wait_s=min(left, _LOOK_S)))
+        except LockBusyError:
+            if left <= _LOOK_S or given_up.is_set():
+                raise
+        else:
+            return
 
 
 def _physical(device: str) -> str:

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ from typing import Any
 import kb
 from kb import errors
 from kb.errors import EntryFormatError, UnknownOperatorError, ValidatorError
+from kb.service.device_locking import device_lock
 from kb.service.judging import nearest_operators
+from kb.store.locks import LockBusyError
 from kb.validators.operators.names import NAMES
 
 LONGEST_S = 900.0
@@ -32,6 +34,10 @@ _LOOK_S = 0.1
 
 class CancelledError(ValidatorError):
     """Whoever asked for the judgement does not want it any more."""
+
+
+class DeviceBusyError(ValidatorError):
+    """Others judged on the device for longer than was waited; says nothing about the candidate."""
 
 
 class TookTooLongError(ValidatorError):
@@ -141,23 +147,52 @@ def judge_apart(
     *,
     most_s: float = LONGEST_S,
 ) -> Mapping[str, Any]:
-    """Judge one candidate in a process of its own.
+    """Judge one candidate in a process of its own, as soon as nobody else on this machine judges on its device.
 
     Args:
         order: What is to be judged.
         progress: Called with a phrase at each step, from this thread.
         given_up: Ends the judgement with all its processes as soon as it is set.
-        most_s: Longest time, seconds.
+        most_s: Longest time, seconds, and as long again for whoever judges there already.
 
     Returns:
         The judge's report as plain values; a failing candidate raises nothing.
 
     Raises:
         CancelledError: It was given up.
+        DeviceBusyError: Others judged on the device for all that time.
         TookTooLongError: Its time was over.
         KbError: As :func:`kb.service.judging.judge_file`.
     """
     check(order)
+    with _alone(order.device, progress, given_up, most_s):
+        return _judge(order, progress, given_up, most_s)
+
+
+@contextlib.contextmanager
+def _alone(device: str, progress: Progress | None, given_up: threading.Event | None, most_s: float) -> Iterator[None]:
+    """Hold the right to judge on a device; who holds it before is nothing for clients."""
+
+    def waiting(_who: str) -> None:
+        if progress is not None:
+            progress("waiting for another judgement")
+
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(device_lock(device, wait_s=most_s, waiting=waiting, given_up=given_up))
+        except LockBusyError as error:
+            if given_up is not None and given_up.is_set():
+                raise CancelledError("the judgement was cancelled before its turn came") from error
+            message = f"others judge on {device}, and did not end in {most_s:g} s"
+            raise DeviceBusyError(message, hint="call again later") from error
+        if given_up is not None and given_up.is_set():
+            raise CancelledError("the judgement was cancelled before its turn came")
+        yield
+
+
+def _judge(
+    order: Order, progress: Progress | None, given_up: threading.Event | None, most_s: float
+) -> Mapping[str, Any]:
     # Whatever the judge leaves lying about goes with this folder, also if the judge had to be killed.
     with tempfile.TemporaryDirectory(prefix="kb-judging-", ignore_cleanup_errors=True) as folder:
         with _started(folder) as process:
