@@ -116,16 +116,27 @@ class Understanding(Frozen):
         total = 0.0
         most = 0.0
         for concept in self.concepts:
-            missed = 1.0
-            for _, canonical, weight in concept.meanings:
-                token = words.token(canonical)
-                if token in topics:
-                    missed *= 1.0 - weight
-                elif token in mentions:
-                    missed *= 1.0 - _MENTIONED * weight
-            total += concept.importance * (1.0 - missed)
+            total += concept.importance * self.carried(concept, topics, mentions)
             most += concept.importance
         return total / most
+
+    @staticmethod
+    def carried(concept: Concept, topics: frozenset[str], mentions: frozenset[str]) -> float:
+        """Return how much of what a phrase means a document carries, 0 to 1.
+
+        Args:
+            concept: The phrase.
+            topics: The facet tokens of what the document is about.
+            mentions: Those of what it only mentions.
+        """
+        missed = 1.0
+        for _, canonical, weight in concept.meanings:
+            token = words.token(canonical)
+            if token in topics:
+                missed *= 1.0 - weight
+            elif token in mentions:
+                missed *= 1.0 - _MENTIONED * weight
+        return 1.0 - missed
 
 
 def understand(connection: sqlite3.Connection, text: str) -> Understanding:

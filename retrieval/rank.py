@@ -41,12 +41,21 @@ _TRAINING = 0.85
 _ABOUT = 0.3
 """What knowledge about the named operator counts, against what computes it."""
 _FRESHNESS: Mapping[str, float] = {"fresh": 1.0, "unknown": 0.5, "stale": 0.4, "infeasible": 0.2, "refuted": 0.0}
-_KIND: Mapping[str, float] = {"target": 0.2, "campaign": 0.3, "combination": 0.6}
-"""A target describes what is wanted, a combination what it is made of: nearly every word of a domain is in them."""
+_KIND: Mapping[str, float] = {"target": 0.2, "campaign": 0.3, "combination": 0.6, "config": 0.2}
+"""A target describes what is wanted, a combination what it is made of: nearly every word of a domain is in them.
+
+Parameters are named after the operator that they tune, but who wants to tune says so.
+"""
 _SIZES = 0.3
 """What tuned parameters lose whose sizes have nothing to do with the asked ones."""
 _LEAST_GAIN, _MOST_GAIN = 0.25, 1.25
 """Measured speed-ups beyond these count no further: what is proven matters more than by how much."""
+_RARE_WORDS = 0.05
+"""What words add that few of the hits have: among ten ways to reduce, ``tree`` says more than ``allreduce``."""
+_RARE_FACETS = 0.02
+"""What facets add in the same way."""
+_SEEN = 0.3
+"""How much of a word or facet all hits together need for it to count: what none has tells none apart."""
 _KIN = 0.2
 """What likeness to the best hits adds: what is tagged as they are is about the same, whatever words it has."""
 _BEST = 4
@@ -126,6 +135,54 @@ def score(candidate: Candidate, understanding: Understanding, *, asked: bool) ->
     return round(min(total, 1.0), 4)
 
 
+def with_rare(scores: Sequence[float], candidates: Sequence[Candidate], understanding: Understanding) -> list[float]:
+    """Return scores to which was added what a hit has of the query that few others of these hits have.
+
+    What all of them have does not tell them apart. A word counts where a tag, an operator or a question has it, a facet
+    where the entry is about it; each by the logarithm of its rarity, and not at all where no hit has it.
+
+    Args:
+        scores: What :func:`score` gave, 0 to 1.
+        candidates: The entries, in the same order.
+        understanding: What was read from the query.
+
+    Returns:
+        Scores from 0 to 1 in the same order.
+
+    Raises:
+        ValueError: The two differ in length.
+    """
+    asked = sorted((word, words.root(word)) for word in understanding.said)
+    named = [
+        [float(words.shared(frozenset((word,)), one.tags) or words.asks(root, one.questions, without=FUNCTION_WORDS))
+         for word, root in asked]
+        for one in candidates
+    ]  # fmt: skip
+    meant = [[understanding.carried(concept, one.topics, one.mentions) for concept in understanding.concepts]
+             for one in candidates]  # fmt: skip
+    importance = [concept.importance for concept in understanding.concepts]
+    rare_words = _rarity(named, [1.0] * len(asked))
+    rare_facets = _rarity(meant, importance)
+    most = 1.0 + _RARE_WORDS + _RARE_FACETS
+    return [
+        round((score + _RARE_WORDS * one + _RARE_FACETS * other) / most, 4)
+        for score, one, other in zip(scores, rare_words, rare_facets, strict=True)
+    ]
+
+
+def _rarity(rows: Sequence[Sequence[float]], importance: Sequence[float]) -> list[float]:
+    """Return the share of what was asked that each row has, weighted by importance and rarity among the rows."""
+    totals = [math.fsum(column) for column in zip(*rows, strict=True)]
+    weights = [
+        weight * math.log((len(rows) + 1) / (total + 1)) if total >= _SEEN else 0.0
+        for weight, total in zip(importance, totals, strict=False)
+    ]
+    most = math.fsum(weights)
+    if most <= 0.0:
+        return [0.0] * len(rows)
+    return [math.fsum(weight * share for weight, share in zip(weights, row, strict=True)) / most for row in rows]
+
+
 def with_kin(scores: Sequence[float], labels: Sequence[frozenset[str]]) -> list[float]:
     """Return scores to which likeness to the best hits was added: neighbours of a good answer are answers too.
 
@@ -133,7 +190,7 @@ def with_kin(scores: Sequence[float], labels: Sequence[frozenset[str]]) -> list[
     where one entry clearly is what was asked for, the others are held against that one alone.
 
     Args:
-        scores: What :func:`score` gave, 0 to 1, the best one first.
+        scores: What :func:`with_rare` gave, 0 to 1, the best one first.
         labels: The tags of each, in the same order.
 
     Returns:
@@ -235,6 +292,8 @@ def _outcome(outcome: str, understanding: Understanding) -> float:
 def _kind(kind: str, understanding: Understanding) -> float:
     facets = understanding.facets
     if kind in facets.get("kind", ()):
+        return 1.0
+    if kind == "config" and "autotuning" in facets.get("technique", ()):
         return 1.0
     trouble = ("symptom" in facets or "outcome" in facets) and kind != "technique"
     return _KIND.get(kind, 1.0) * (_CODE_FOR_TROUBLE if trouble else 1.0)

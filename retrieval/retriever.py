@@ -139,6 +139,8 @@ class _Search:
             return [], []
         top = max(scores.values())
         found = [self.judged(row, scores[row["rowid"]] / top) for row in self.candidates(scores, max(_WEIGHED, limit))]
+        rare = rank.with_rare([one.score for one in found], [one.candidate for one in found], self.understanding)
+        found = [one.with_(score=score) for one, score in zip(found, rare, strict=True)]
         found.sort(key=lambda one: (-one.score, one.row["id"]))
         akin = rank.with_kin([one.score for one in found], [one.candidate.labels for one in found])
         found = [one.with_(score=self.sized(one, score)) for one, score in zip(found, akin, strict=True)]

@@ -119,6 +119,17 @@ def likeness(asked: frozenset[str], questions: Sequence[str], *, without: frozen
     return weight * best
 
 
+def asks(word: str, questions: Sequence[str], *, without: frozenset[str]) -> bool:
+    """Tell whether one of some questions has a word.
+
+    Args:
+        word: Cut by :func:`stems` and :func:`root`.
+        questions: Texts.
+        without: Words that say nothing.
+    """
+    return any(word in _roots(question, without) for question in questions)
+
+
 @lru_cache(maxsize=4096)
 def _roots(text: str, without: frozenset[str]) -> frozenset[str]:
     return frozenset(root(word) for word in stems(text) if word not in without)

@@ -124,3 +124,28 @@ def test_every_pair_is_found_in_either_order() -> None:
 def test_a_pair_with_an_unknown_word_is_refused() -> None:
     with pytest.raises(ValueError, match="no facet has"):
         lexicon.compile_rows({"a": {"word": []}, "together": {"word": ["word + wrod"]}})
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("tree allreduce", "tree_algorithm"),
+        ("quantised all-reduce", "quantized_comm"),
+        ("across nodes", "hierarchical"),
+        ("not a power of two", "halving_doubling"),
+        ("TLSF", "constant_time"),
+        ("drifting sizes", "exact_size_cache"),
+        ("system prompt", "prefix_sharing"),
+        ("max_seq_len", "contiguous_kv"),
+        ("without Triton", "cuda"),
+    ],
+)
+def test_an_approach_is_known_besides_its_operator(said: str, meant: str) -> None:
+    assert meanings(said)[meant] == lexicon.SYNONYM
+
+
+@pytest.mark.parametrize(
+    "said", ["tree allreduce", "ring all-reduce", "quantised allreduce", "hierarchical all-reduce"]
+)
+def test_who_names_an_approach_names_the_operator_as_well(said: str) -> None:
+    assert meanings(said)["all_reduce"] == lexicon.SYNONYM

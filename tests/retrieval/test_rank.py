@@ -170,3 +170,37 @@ def test_every_score_has_its_tags() -> None:
 def test_without_any_tags_the_order_stays() -> None:
     found = rank.with_kin([0.9, 0.7, 0.4], [frozenset()] * 3)
     assert found == sorted(found, reverse=True)
+
+
+def test_a_word_that_few_hits_have_tells_them_apart() -> None:
+    read = Understanding(("tree", "allreduce"), (), said=frozenset({"tree", "allreduce"}))
+    tags = ["allreduce ring", "allreduce tree", "allreduce", "allreduce two-shot"]
+    found = rank.with_rare([0.5] * 4, [PLAIN.with_(tags=one) for one in tags], read)
+    assert found[1] > found[0] == found[2] == found[3]
+
+
+def test_a_rare_word_may_stand_in_a_question_and_in_another_form() -> None:
+    read = Understanding(("gaps", "captured"), (), said=frozenset({"gap", "captured"}))
+    asked = PLAIN.with_(questions=("Why do gaps stay when I am capturing?",))
+    first, second = rank.with_rare([0.5, 0.5], [asked, PLAIN], read)
+    assert first > second
+
+
+def test_what_all_hits_have_or_none_has_changes_no_order() -> None:
+    read = Understanding(("norm", "unheard"), (), said=frozenset({"norm", "unheard"}))
+    found = rank.with_rare([0.6, 0.4], [PLAIN.with_(tags="norm"), PLAIN.with_(tags="norm")], read)
+    assert 0.6 - 0.4 > found[0] - found[1] > 0.0
+
+
+def test_nothing_asked_and_nothing_found_are_no_trouble() -> None:
+    assert rank.with_rare([], [], NOTHING) == []
+    assert len(rank.with_rare([0.5], [PLAIN], NOTHING)) == 1
+    with pytest.raises(ValueError, match="shorter"):
+        rank.with_rare([0.5, 0.4], [PLAIN], NOTHING)
+
+
+def test_parameters_come_behind_code_unless_tuning_is_asked_for(connection: sqlite3.Connection) -> None:
+    config = PLAIN.with_(kind="config")
+    assert of(config, read=understand(connection, "moe kernel")) < of(PLAIN, read=understand(connection, "moe kernel"))
+    tuned = understand(connection, "tuned tile sizes of the moe kernel")
+    assert of(config, read=tuned) == of(PLAIN, read=tuned)
