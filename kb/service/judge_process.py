@@ -1,7 +1,8 @@
 """A judgement in a process of its own, so that a server need not load torch and can end it at any moment.
 
-Orders and answers are JSON lines: one order comes in on stdin; ``{"progress": …}`` goes out any number of times, then
-one ``{"report": …}`` or ``{"error": …, "message": …, "hint": …}``.
+Its argument is the number of the process that it must not outlive. Orders and answers are JSON lines: one order comes
+in on stdin; ``{"progress": …}`` goes out any number of times, then one ``{"report": …}`` or
+``{"error": …, "message": …, "hint": …}``.
 """
 
 import json
@@ -31,7 +32,7 @@ def main() -> int:
         out.flush()
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that folders are removed on the way out
-    _end_with_parent()
+    _end_with(int(sys.argv[1]))
     order = json.loads(sys.stdin.readline())
     if hasattr(os, "nice"):
         os.nice(_NICER)
@@ -43,13 +44,13 @@ def main() -> int:
     return 0
 
 
-def _end_with_parent() -> None:
+def _end_with(parent: int) -> None:
     """Be told to end when whoever ordered the judgement is gone, also if it was killed and could say nothing."""
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_DEATH, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() == 1:
+        if os.getppid() != parent:
             sys.exit(143)  # it was gone before
 
 

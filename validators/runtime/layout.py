@@ -107,7 +107,10 @@ def _tensor(found: object, index: int) -> torch.Tensor:
     return found
 
 
-Contents = tuple[list[list[bytes]], list[tuple[int, Edit]]]
+Edits = Sequence[tuple[int, Edit]]
+"""Slots, and what is changed in each."""
+
+Contents = tuple[list[list[bytes]], Edits]
 """Bytes of the moving tensors of slots and spares, and what is changed in slots that are copies."""
 
 

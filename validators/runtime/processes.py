@@ -153,6 +153,14 @@ def patched_code(pids: list[int]) -> set[str]:
     return found
 
 
+def still(pid: int) -> bool:
+    """Tell whether a process stands still, or is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "TtZX"
+    except (OSError, IndexError):
+        return True
+
+
 def send_signal(pids: list[int], which: signal.Signals) -> None:
     """Send a signal to each process that still exists."""
     for pid in pids:

@@ -15,7 +15,6 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,8 @@ from kb.validators.operators.spec import Operator, Workload
 from kb.validators.runtime import accelerator, building, processes, replies, sandbox
 from kb.validators.runtime.arena import Arena, aligned
 from kb.validators.runtime.clocks import DONE_AT, MARK_BYTES
-from kb.validators.runtime.contents import Edit
 from kb.validators.runtime.errors import JudgeError
-from kb.validators.runtime.layout import Layout
+from kb.validators.runtime.layout import Edits, Layout
 from kb.validators.runtime.scrutiny import Result
 from kb.validators.runtime.verdicts import MILD, require
 from kb.validators.runtime.worker import Worker
@@ -41,9 +39,6 @@ _LOAD_AT_ONCE, _HAND_AT_ONCE = 1024, 512
 
 _EDIT_BYTES = 256
 """Room in the shared memory for one changed element."""
-
-Edits = Sequence[tuple[int, Edit]]
-"""Slots, and what is changed in each."""
 
 _SPINS = 256
 """Looks at the shared memory between two looks at the channel."""
@@ -149,7 +144,7 @@ class Side:
         self._stopped = pids[1:] or pids
         processes.send_signal(self._stopped, signal.SIGSTOP)
         deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline and not all(_still(pid) for pid in self._stopped):
+        while time.monotonic() < deadline and not all(processes.still(pid) for pid in self._stopped):
             pass
 
     def wake(self) -> None:
@@ -393,14 +388,6 @@ class Side:
         if failed is not None:
             raise FailedError("crashed", failed)
         return reply
-
-
-def _still(pid: int) -> bool:
-    """Tell whether a process stands still, or is gone."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "TtZX"
-    except (OSError, IndexError):
-        return True
 
 
 def _number(raw: object) -> float | None:
