@@ -80,8 +80,8 @@ def _exactly(channel: socket.socket, size: int, deadline: float | None) -> bytes
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise WireError("timed_out")
-        channel.settimeout(left)
         try:
+            channel.settimeout(left)
             part = channel.recv(min(missing, 1 << 16))
         except TimeoutError as error:
             raise WireError("timed_out") from error

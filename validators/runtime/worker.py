@@ -356,17 +356,21 @@ class Worker:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=limit_s)
 
-    def end(self) -> None:
-        """End the worker and all that it started; may be called again."""
+    def stop(self) -> None:
+        """End the worker's processes, even while another thread asks it something: that one hears of the end."""
         self._done.set()
         deadline = time.monotonic() + 5
-        self._kill()
+        # Once it has ended its number may be another's.
         while self._process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
             self._kill()
+            time.sleep(0.005)
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait(timeout=5)
+
+    def end(self) -> None:
+        """End the worker and all that it started, and let go of it; may be called again."""
+        self.stop()
         self.channel.close()
         self._guardian.join(timeout=5)
         if isinstance(self._process, forking.Forked):  # nobody looks at its processes any more

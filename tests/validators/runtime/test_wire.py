@@ -84,3 +84,11 @@ def test_what_is_sent_is_plain_json(ends: tuple[socket.socket, socket.socket]) -
     wire.send(ends[0], {"op": "call"})
     header = ends[1].recv(4)
     assert json.loads(ends[1].recv(struct.unpack("!I", header)[0])) == {"op": "call"}
+
+
+def test_a_channel_that_was_closed_here_is_closed_too(ends: tuple[socket.socket, socket.socket]) -> None:
+    ends[0].close()
+    with pytest.raises(wire.WireError, match="closed"):
+        wire.receive(ends[0], limit_s=1)
+    with pytest.raises(wire.WireError, match="closed"):
+        wire.send(ends[0], {})

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -283,4 +284,19 @@ def test_a_worker_that_sleeps_is_too_slow(place: Workplace, arena: Arena) -> Non
             worker.ask({"op": "call", "arguments": [], "offset": 0}, limit_s=1)
         assert caught.value.reason == "timed_out"
     finally:
+        worker.end()
+
+
+def test_a_worker_may_be_stopped_while_it_is_asked(place: Workplace, arena: Arena) -> None:
+    """The thread that asks reads from a channel that must not be closed under it."""
+    for delay in (0.0, 0.001, 0.01, 0.3):
+        worker = start(b"import time\n\ndef run():\n    time.sleep(60)", place, arena)
+        worker.ask({"op": "load"}, limit_s=20)
+        with ThreadPoolExecutor(1) as pool:
+            asked = pool.submit(worker.ask, {"op": "call", "arguments": [], "offset": 0}, limit_s=30)
+            time.sleep(delay)
+            worker.stop()
+            with pytest.raises(WorkerEndedError):
+                asked.result(20)
+        worker.end()
         worker.end()

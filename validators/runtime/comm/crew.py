@@ -71,6 +71,8 @@ class _Asking:
             self.ended = error
         except JudgeError as error:
             self.fault = error
+        except Exception as error:  # noqa: BLE001 - nobody would hear of it, and a candidate would be blamed
+            self.fault = JudgeError(f"rank cannot be asked: {error!r}", "report this")
         self.seconds = time.monotonic() - began
 
     def over(self, limit_s: float = 0.0) -> bool:
@@ -170,7 +172,7 @@ class Crew:
             for rank, one in asked.items():
                 if not one.over(max(0.0, deadline - time.monotonic())):
                     killed.add(rank)
-                    self.workers[rank].end()
+                    self.workers[rank].stop()  # its channel stays open: a thread still reads from it
                     one.over(10)
         if fault := next((one.fault for one in asked.values() if one.fault is not None), None):
             raise fault
