@@ -1,5 +1,7 @@
 """Makes ``graded.jsonl`` from the queries and the two graders' grades, and says how far the graders agree.
 
+Entries that came later get the grades of their siblings there and in the files of single authors.
+
 python tests/data/graded.py
 """
 
@@ -17,14 +19,36 @@ FOLDER = Path(__file__).parent
 NOT_A_KIND = "negative result"
 """Noted as a kind by the author of two queries: an outcome is what it is, so it filters nothing."""
 LATER = {
+    "kernel/attention_prefill/split-keys-packed-heads": "kernel/attention_prefill/flash-tiles",
+    "kernel/attention_window/keys-rotated-once": "kernel/attention_window/window-batch-rope-2d",
+    "kernel/causal_conv1d_update/wide-filter-walk": "kernel/causal_conv1d_update/rolling-state",
+    "kernel/depthwise_conv2d/row-stack-tile": "kernel/depthwise_conv2d/register-window-7x7",
     "kernel/fused_add_rmsnorm/cuda-row-in-registers": "kernel/fused_add_rmsnorm/one-pass-residual",
+    "kernel/fused_moe/slot-gemv": "kernel/fused_moe/sorted-tokens",
+    "kernel/gated_delta_decode/resident-column-ring": "kernel/gated_delta_decode/state-in-registers",
+    "kernel/gated_rmsnorm/token-walk": "kernel/gated_rmsnorm/silu-gate-per-head",
+    "kernel/gelu/short-tail-walk": "kernel/gelu/tanh-or-erf-elementwise",
+    "kernel/gemm_bias_gelu/resident-tma-tiles": "kernel/gemm_bias_gelu/epilogue-fused",
+    "kernel/gemm_fp8/resident-wide-spans": "kernel/gemm_fp8/per-tensor-scaled",
+    "kernel/gemm_fp8_block/row-stream": "kernel/gemm_fp8_block/block-scaled-128",
+    "kernel/kv_append/slot-gather": "kernel/kv_append/slot-scatter",
+    "kernel/l2norm/token-walk": "kernel/l2norm/per-head-rows",
+    "kernel/layernorm/resident-row-walk": "kernel/layernorm/welford-free-two-moment",
+    "kernel/quantize_nvfp4/thread-per-block": "kernel/quantize_nvfp4/two-level-scale",
     "kernel/rmsnorm_quantize_fp8/cuda-one-barrier": "kernel/rmsnorm_quantize_fp8/per-token-scale",
+    "kernel/rope_2d/token-angles-shared": "kernel/rope_2d/axis-split",
+    "kernel/sample_categorical/stop-at-token": "kernel/sample_categorical/block-scan",
+    "kernel/sigmoid_mul/flat-token-walk": "kernel/sigmoid_mul/output-gate",
+    "kernel/silu_and_mul/row-walk": "kernel/silu_and_mul/flat-vectorised",
+    "kernel/silu_and_mul_quantize/row-walk": "kernel/silu_and_mul_quantize/fp8-per-token",
     "kernel/topk_router/cuda-redux-per-choice": "kernel/topk_router/one-warp-per-row",
 }
-"""Entries that came after the grading → the one that does the same in another language, whose grades they have.
+"""Entries that came after the grading → the graded one of the same operator, whose grades they have.
 
 They are added after merging, so that no agreement of the graders is counted twice.
 """
+TUNING = ("tuning.jsonl", "tuning_third.jsonl")
+"""Files of one author each, which get the later entries in place."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +81,12 @@ def merged(first: Mapping[str, int], second: Mapping[str, int]) -> dict[str, int
     return {one: grade for one, grade in means.items() if grade > 0}
 
 
+def with_later(relevant: Mapping[str, int]) -> dict[str, int]:
+    """Return the grades with those of the later entries, best first; grades that are there already stay."""
+    every = {new: relevant[same] for new, same in LATER.items() if same in relevant} | dict(relevant)
+    return dict(sorted(every.items(), key=lambda one: (-one[1], one[0])))
+
+
 def graded() -> list[dict[str, Any]]:
     """Return the lines of ``graded.jsonl``."""
     found = []
@@ -65,10 +95,9 @@ def graded() -> list[dict[str, Any]]:
             raise ValueError(f"the files do not belong together at {query['query']!r}")
         scope = {name: value for name, value in (query.get("scope") or {}).items() if value != NOT_A_KIND}
         relevant = merged(first["relevant"], second["relevant"])
-        relevant |= {new: relevant[same] for new, same in LATER.items() if same in relevant}
         if max(relevant.values(), default=0) < USEFUL:
             continue
-        line = {"query": query["query"], "relevant": dict(sorted(relevant.items(), key=lambda one: (-one[1], one[0])))}
+        line = {"query": query["query"], "relevant": with_later(relevant)}
         line |= {"scope": scope} if scope else {}
         found.append(line | {"origin": query["origin"], "half": half_of(query["query"])})
     return found
@@ -85,15 +114,17 @@ def agreement(first: Iterable[Mapping[str, Any]], second: Iterable[Mapping[str, 
     return Agreement(kappa(every), kappa(pairs), both / either, len(pairs))
 
 
-def write(lines: Sequence[Mapping[str, Any]]) -> None:
-    """Write ``graded.jsonl``."""
+def write(name: str, lines: Sequence[Mapping[str, Any]]) -> None:
+    """Write the lines of one file."""
     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    (FOLDER / "graded.jsonl").write_text(text, encoding="utf-8")
+    (FOLDER / name).write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
     made = graded()
-    write(made)
+    write("graded.jsonl", made)
+    for name in TUNING:
+        write(name, [{**line, "relevant": with_later(line["relevant"])} for line in read(name)])
     found = agreement(read("grades_1.jsonl"), read("grades_2.jsonl"))
     halves = {half: sum(line["half"] == half for line in made) for half in ("tune", "test")}
     sys.stdout.write(f"{len(made)} queries ({halves}); kappa {found.kappa:.3f}, ")

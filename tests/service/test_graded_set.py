@@ -49,6 +49,12 @@ def test_it_is_what_the_two_graders_said(made: ModuleType) -> None:
     assert lines == made.graded()
 
 
+def test_later_entries_have_their_siblings_grades_in_every_file(made: ModuleType) -> None:
+    for name in ("graded.jsonl", *made.TUNING):
+        lines = made.read(name)
+        assert [line["relevant"] for line in lines] == [made.with_later(line["relevant"]) for line in lines]
+
+
 def test_the_readme_states_how_far_they_agree(made: ModuleType) -> None:
     found = made.agreement(made.read("grades_1.jsonl"), made.read("grades_2.jsonl"))
     text = (DATA / "README.md").read_text(encoding="utf-8")
