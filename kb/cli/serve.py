@@ -21,6 +21,9 @@ def serve(
     rate: Annotated[
         float, typer.Option(min=0, help="Requests a second of one token or address; 0 for no limit.")
     ] = 500.0,
+    branch: Annotated[str, typer.Option(metavar="NAME", help="Branch that submissions are committed to.")] = (
+        "submissions"
+    ),
     root: RootOption = None,
 ) -> None:
     """Serve the knowledge base over HTTP: JSON at /v1, the web page at /, agents at /mcp."""
@@ -37,7 +40,7 @@ def serve(
             raise
         raise ConfigError(f"{missing} is not installed", hint='pip install "kernel-kb[serve]"') from error
     limits = Limits(rate=rate, burst=max(1, int(2 * rate)))
-    settings = Settings(host, port, read_only, tuple(allow_host or ()), not bare, limits)
+    settings = Settings(host, port, read_only, tuple(allow_host or ()), not bare, limits, branch)
     run(found, settings, say=say)
 
 

@@ -14,7 +14,7 @@ from mcp_types import CallToolResult, InputRequiredResult, Tool
 from kb import __version__
 from kb.server import arguments as reading_arguments
 from kb.server import offering, reading, text, writing
-from kb.server.calling import SCOPES, Asking, Caller, Calling, behind_guard, local, require, told
+from kb.server.calling import SCOPES, Asking, Caller, Calling, behind_guard, local, require, told, worded_error
 from kb.server.schemas import short
 
 if TYPE_CHECKING:
@@ -97,7 +97,10 @@ class Server(MCPServer[Any]):
             raise ToolError(text.visible(f"no tool {name[:40]!r} is offered here\nhint: one of {', '.join(offered)}"))
         require(self._caller.get(), _NEEDS.get(name, "read"))
         arguments = told(lambda: reading_arguments.read(name, arguments))
-        return await super().call_tool(name, arguments, context)
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            raise worded_error(name, error) from error.__cause__
 
 
 def make_server(

@@ -66,12 +66,13 @@ _ALSO_LISTS = {"submit": frozenset({"arch"})}
 _FREE = frozenset({"source", "claim", "condition", "effect", "hypothesis", "note", "query"})
 """Arguments whose text is left as it is."""
 
-_DTYPE_NAMES = {
+DTYPE_NAMES = {
     "bf16": "bfloat16", "fp16": "float16", "f16": "float16", "half": "float16", "fp32": "float32", "f32": "float32",
     "float": "float32", "fp64": "float64", "double": "float64", "fp8": "float8_e4m3fn", "e4m3": "float8_e4m3fn",
     "fp8_e4m3": "float8_e4m3fn", "fp8_e4m3fn": "float8_e4m3fn", "float8_e4m3": "float8_e4m3fn",
     "fp8_e5m2": "float8_e5m2", "e5m2": "float8_e5m2", "fp4": "nvfp4",
 }  # fmt: skip
+"""What engineers call dtypes, in lower case, to the names of the vocabulary."""
 
 
 def read(tool: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,7 +120,7 @@ def _listed(own: str, value: object) -> object:
     words = [one.strip() if isinstance(one, str) else one for one in value]
     if own != "dtypes":
         return words
-    return [_DTYPE_NAMES.get(one.lower(), one) if isinstance(one, str) else one for one in words]
+    return [DTYPE_NAMES.get(one.lower(), one) if isinstance(one, str) else one for one in words]
 
 
 def _valid(tool: str, name: str) -> str:

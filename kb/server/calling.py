@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 import anyio
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError
+from mcp.server.mcpserver.exceptions import ToolError, UnexpectedToolError
 from mcp_types import CallToolResult, TextContent
+from pydantic import ValidationError
 
 from kb.errors import KbError
 from kb.server import text
+from kb.server.arguments import NAMES
 from kb.server.hints import worded
 
 Returned = TypeVar("Returned")
@@ -81,6 +83,31 @@ def said_of(error: KbError) -> str:
     """Return what a model reads of an error: what was found, and the next step in words of the tools."""
     hint = worded(error.hint, "tools")
     return text.visible(f"{error.message}\nhint: {hint}" if hint else error.message)
+
+
+def worded_error(tool: str, error: ToolError) -> ToolError:
+    """Return what the SDK made of a failed call in our form: one line that says what is wrong, and the next step.
+
+    Args:
+        tool: Its name.
+        error: As the SDK raised it.
+    """
+    if isinstance(error, UnexpectedToolError):
+        hint = "whoever runs the server finds more in its log; other calls work on"
+        return UnexpectedToolError(f"the server made a mistake in {tool}\nhint: {hint}")
+    cause = error.__cause__
+    if not isinstance(cause, ValidationError):
+        return ToolError(str(error).removeprefix(f"Error executing tool {tool}: "))
+    first = cause.errors()[0]
+    name = str(first["loc"][0]) if first["loc"] else "the arguments"
+    if first["type"] == "missing":
+        said, hint = f"{tool} needs {name}", f"valid: {', '.join(NAMES[tool])}"
+    else:
+        given = first["input"]
+        found = f", found {repr(given)[:60]}" if isinstance(given, str | int | float) else ""
+        said = f"{tool}, {'.'.join(map(str, first['loc']))}: {first['msg'][:1].lower()}{first['msg'][1:]}{found}"
+        hint = f"mend {name} and call again"
+    return ToolError(text.visible(f"{said}\nhint: {hint}"))
 
 
 def require(caller: Caller, scope: str) -> None:

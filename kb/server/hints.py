@@ -5,7 +5,7 @@ route that does the same. What neither can do stays a command, and is said to be
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 Surface = Literal["tools", "routes"]
@@ -20,7 +20,7 @@ _SAME: Sequence[tuple[str, str, str]] = (
     (r"kb list --kind target", "search with kind = target", "GET /v1/targets"),
     (r"kb list --kind (?P<kind>\w+)", r"search with kind = \g<kind>", r"GET /v1/entries?kind=\g<kind>"),
     (r"kb list --operator (?P<op>\w+)", r"search with operator = \g<op>", r"GET /v1/entries?operator=\g<op>"),
-    (r"kb list", "search", "GET /v1/entries"),
+    (r"kb list", "the resource kb://entries", "GET /v1/entries"),
     (r"kb operators lists them", "the resource kb://operators lists them", "GET /v1/operators lists them"),
     (r"kb operators (?P<op>[a-z]\w*)", r"get with id = operator/\g<op>", r"GET /v1/operators/\g<op>"),
     (r"kb operators", "the resource kb://operators", "GET /v1/operators"),
@@ -62,7 +62,29 @@ def worded(hint: str | None, surface: Surface) -> str | None:
     for pattern, tool, route in _COMPILED:
         said = pattern.sub(tool if surface == "tools" else route, said)
     said = _OPTIONS.sub(_option, said)
-    return f"{OWNER}{said}" if _COMMAND.search(said) else said
+    steps = said.split("; ")
+    for place, step in enumerate(steps):
+        if _COMMAND.search(step):
+            return "; ".join((*steps[:place], f"{OWNER}{'; '.join(steps[place:])}"))
+    return said
+
+
+def noted(notes: Iterable[str], surface: Surface) -> tuple[str, ...]:
+    """Return the notes of an answer, with options of commands as the arguments that a client has.
+
+    Args:
+        notes: As a search makes them.
+        surface: As for :func:`worded`.
+    """
+    return tuple(str(worded(_BARE.sub(_flag, note), surface)) for note in notes)
+
+
+_BARE = re.compile(r"(?<![\w-])--(?:(?P<flag>withdrawn)\b|(?P<name>device|operator|dtype|kind|arch)$)")
+"""Options without a value: one that is a flag, and one that an answer proposes."""
+
+
+def _flag(found: "re.Match[str]") -> str:
+    return f"{found['flag']} = true" if found["flag"] else f"{found['name']} = NAME"
 
 
 _OPTIONS = re.compile(r"(?<![\w-])--(device|operator|dtype|kind|arch|outcome|limit) (?=[\w])(?P<value>[\w:|/.]+)")

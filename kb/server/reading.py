@@ -14,7 +14,7 @@ from kb.errors import RetrievalError
 from kb.models.hit import Answer, Hit
 from kb.server import text
 from kb.server.calling import Calling, long, result, told
-from kb.server.hints import stepwise, worded
+from kb.server.hints import noted, stepwise, worded
 from kb.values import plain, sha256
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def add(server: "Server", base: "KnowledgeBase") -> None:
         found = told(lambda: base.search(query, limit=most, **filters))
         _tell_embedding(context, base)
         because = worded(found.empty_because, "tools")
-        page = found.with_(hits=found.hits[first : first + limit], empty_because=because)
+        notes = noted(found.notes, "tools")
+        page = found.with_(hits=found.hits[first : first + limit], empty_because=because, notes=notes)
         after = f"{first + limit}.{mark}" if len(found.hits) > first + limit else None
         shown = text.answer(page, detail=detail, first=first + 1, cursor=after)
         return result(shown, {**(page.to_json() if detail else _short(page)), "next_cursor": after})

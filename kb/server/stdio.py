@@ -20,12 +20,13 @@ def serve(
         say: Told in words what takes long, such as embedding; must not write to stdout.
 
     Raises:
-        ConfigError: There is no knowledge base there, or the MCP SDK is not installed.
+        ConfigError: There is no knowledge base there, the branch has a name that is none, or the MCP SDK is not
+            installed.
     """
     found = find_root(root)
     gc.disable()  # the SDK builds thousands of types; collecting between them frees nothing and takes 0.1 s
     try:
-        from kb.server.app import make_server
+        from kb.server.app import BRANCH, make_server
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in ("mcp", "mcp_types", "anyio"):
             raise
@@ -34,6 +35,10 @@ def serve(
         gc.enable()
     from kb.knowledge_base import KnowledgeBase
 
+    if branch != BRANCH:
+        from kb.store.branches import check_name
+
+        check_name(found.path, branch)
     offer = frozenset({"read", "judge"} if read_only else {"read", "judge", "write"})
     with KnowledgeBase(found, semantic=not bare, say=say) as base:
         make_server(base, offer=offer, branch=branch).run("stdio")

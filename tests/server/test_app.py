@@ -1,6 +1,7 @@
 """Agents get what the shell gives, through the SDK's own client: in memory here, over stdio in the test of kb mcp."""
 
 import json
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -88,11 +89,14 @@ def test_an_empty_answer_is_no_error(base: Root) -> None:
         ("search", {"query": "x", "dtype": "nvpf4"}, "did you mean nvfp4"),
         ("search", {"query": "x", "dtypes": ["fp8", "bf16"]}, "one value a call"),
         ("search", {"query": " "}, "the query is empty"),
-        ("search", {}, "query"),
-        ("search", {"query": "x", "limit": 0}, "limit"),
-        ("search", {"query": "x", "limit": 10_000}, "limit"),
+        ("search", {"query": " "}, "everything with: the resource kb://entries"),
+        ("search", {}, "search needs query\nhint: valid: query, limit,"),
+        ("search", {"query": None}, "search needs query\nhint: valid: query, limit,"),
+        ("search", {"query": 5}, "search, query: input should be a valid string, found 5\nhint: mend query"),
+        ("search", {"query": "x", "limit": 0}, "search, limit: input should be greater than or equal to 1, found 0"),
+        ("search", {"query": "x", "limit": 10_000}, "hint: mend limit and call again"),
         ("get", {"id": "kernel/rmsnorm/row-per-ctb"}, f"hint: nearest: {ROW}"),
-        ("get", {"id": ROW, "part": "everything"}, "part"),
+        ("get", {"id": ROW, "part": "everything"}, "'evidence' or 'all', found 'everything'\nhint: mend part"),
         ("get", {"id": ROW, "file": "kernel.py"}, "valid: id, version, part, device"),
         ("get", {"id": f"{ROW}@1", "version": 2}, "names a version"),
         ("get", {"id": "../../etc/passwd"}, "no entry has the id"),
@@ -102,7 +106,28 @@ def test_errors_are_told_to_the_model(base: Root, tool: str, given: dict[str, ob
     result = call(base, tool, **given)
     assert result.is_error
     assert expected in said(result)
-    assert "Traceback" not in said(result)
+    assert "\nhint: " in said(result)
+    assert not re.search("Traceback|pydantic|Error executing", said(result))
+
+
+def test_a_fault_of_the_server_is_said_to_be_one_and_its_text_stays_here(
+    base: Root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: object, **_more: object) -> None:
+        raise RuntimeError("a secret path")
+
+    monkeypatch.setattr(KnowledgeBase, "search", broken)
+    result = call(base, "search", query="x")
+    assert result.is_error
+    assert said(result).startswith("the server made a mistake in search\nhint: whoever runs the server")
+    assert "a secret path" in caplog.text
+
+
+def test_what_a_search_notes_is_said_in_arguments(base: Root) -> None:
+    result = call(base, "search", query="rmsnorm H100")
+    assert "ask for another with device = NAME" in said(result)
+    assert "--" not in said(result)
+    assert all("--" not in note for note in result.structured_content["notes"])
 
 
 def test_get_returns_facts_prose_and_code_as_data(base: Root) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kb.server.hints import OWNER, Surface, worded
+from kb.server.hints import OWNER, Surface, noted, worded
 
 PACKAGE = Path(__file__).resolve().parents[2] / "kb"
 COMMAND = re.compile(r"(?<![\w/])kb (?:--)?[a-z]+(?![\w/])")
@@ -16,7 +16,7 @@ COMMAND = re.compile(r"(?<![\w/])kb (?:--)?[a-z]+(?![\w/])")
 @pytest.mark.parametrize(
     ("hint", "tools", "routes"),
     [
-        ("kb list", "search", "GET /v1/entries"),
+        ("kb list", "the resource kb://entries", "GET /v1/entries"),
         ("kb list --kind target", "search with kind = target", "GET /v1/targets"),
         ("kb operators", "the resource kb://operators", "GET /v1/operators"),
         ("kb operators silu", "get with id = operator/silu", "GET /v1/operators/silu"),
@@ -34,6 +34,11 @@ COMMAND = re.compile(r"(?<![\w/])kb (?:--)?[a-z]+(?![\w/])")
         ("nearest: kernel/silu/flat", "nearest: kernel/silu/flat", "nearest: kernel/silu/flat"),
         ("kb index --rebuild", f"{OWNER}kb index --rebuild", f"{OWNER}kb index --rebuild"),
         ("kb doctor; --device cpu", f"{OWNER}kb doctor; --device cpu", f"{OWNER}kb doctor; --device cpu"),
+        (
+            "kb list --kind target lists them; kb target new makes one",
+            f"search with kind = target lists them; {OWNER}kb target new makes one",
+            f"GET /v1/targets lists them; {OWNER}kb target new makes one",
+        ),
         ("chmod 600 tokens.json", f"{OWNER}chmod 600 tokens.json", f"{OWNER}chmod 600 tokens.json"),
     ],
 )  # fmt: skip
@@ -51,6 +56,21 @@ def test_no_hint_of_ours_reaches_a_client_as_a_bare_command(surface: Surface) ->
         said = worded(hint, surface)
         assert said is not None
         assert said.startswith(OWNER) or not COMMAND.search(said) or "whoever runs the server" in said, hint
+
+
+def test_notes_of_an_answer_name_arguments_and_no_options() -> None:
+    notes = (
+        "the query mentions H100; ask for another with --device",
+        "left out: a/b/c; --withdrawn shows them",
+        "as is",
+    )
+    surfaces: tuple[Surface, ...] = ("tools", "routes")
+    for surface in surfaces:
+        assert noted(notes, surface) == (
+            "the query mentions H100; ask for another with device = NAME",
+            "left out: a/b/c; withdrawn = true shows them",
+            "as is",
+        )
 
 
 def test_nothing_stays_nothing() -> None:

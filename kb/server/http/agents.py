@@ -22,8 +22,8 @@ def mount(app: FastAPI, state: State) -> AbstractAsyncContextManager[None]:
     Returns:
         What has to be open while the endpoint is used.
     """
-    endpoint = http_app(
-        state.knowledge, offer=frozenset({"read"}) if state.settings.read_only else SCOPES, guarded=True
-    )
+    settings = state.settings
+    offer = frozenset({"read"}) if settings.read_only else SCOPES
+    endpoint = http_app(state.knowledge, offer=offer, branch=settings.branch, guarded=True)
     app.router.routes.append(Route(PATH, endpoint=endpoint))
     return endpoint.running()

@@ -16,6 +16,8 @@ from kb.server.http.settings import Limits
 
 logger = logging.getLogger(__name__)
 
+_MOST_TEXT = 2_000
+
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -24,7 +26,7 @@ CSP = (
 """What the web page may load: nothing but what this server serves. No text can become markup: browsers that know
 trusted types refuse it, because there are none."""
 
-_SEALS: tuple[tuple[bytes, bytes], ...] = (
+SEALS: tuple[tuple[bytes, bytes], ...] = (
     (b"content-security-policy", CSP.encode("ascii")),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
@@ -34,6 +36,7 @@ _SEALS: tuple[tuple[bytes, bytes], ...] = (
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
     (b"vary", b"Authorization"),
 )
+"""What every answer carries, whoever gives it."""
 
 
 class Guard:
@@ -60,7 +63,7 @@ class Guard:
             return
         if scope["type"] != "http":
             return
-        answer = _Answer(send)
+        answer = _Answer(send, scope["path"])
         began = time.perf_counter()
         inner: Scope = {**scope, "method": "GET" if scope["method"] == "HEAD" else scope["method"]}
         try:
@@ -75,7 +78,7 @@ class Guard:
         except Exception:  # the boundary: whatever a route forgot ends here, and the client gets no traceback
             logger.exception("%r %r failed", scope["method"], scope["path"])  # paths are whatever clients send
             if answer.status is None:
-                fault = Problem(500, "the server made a mistake", hint="its log says more")
+                fault = Problem(500, "the server made a mistake", hint="whoever runs the server finds more in its log")
                 await problems.response(fault)(inner, receive, answer)
         finally:
             seconds = time.perf_counter() - began
@@ -150,16 +153,47 @@ def _route_of(scope: Scope) -> str:
 
 
 class _Answer:
-    """Passes an answer on, sealed, and remembers its status."""
+    """Passes an answer on, sealed, and remembers its status; a refusal in plain text becomes a problem document."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, path: str) -> None:
         self._send = send
+        self._path = path
+        self._plain: Message | None = None
+        self._text = b""
         self.status: int | None = None
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = list(message.get("headers", ()))
-            there = {name.lower() for name, _ in headers}
-            message = {**message, "headers": [*headers, *(one for one in _SEALS if one[0] not in there)]}
-        await self._send(message)
+            if self.status >= 400 and _is_plain(message):
+                self._plain = message
+                return
+            await self._send(sealed(message))
+        elif self._plain is None:
+            await self._send(message)
+        else:
+            self._text += message.get("body", b"")[:_MOST_TEXT]
+            if not message.get("more_body", False):
+                await self._reworded(self._plain)
+
+    async def _reworded(self, start: Message) -> None:
+        """Say in our form what libraries below say in plain text."""
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in start.get("headers", ())}
+        made = problems.plainly(start["status"], self._text.decode("utf-8", "replace"), self._path, headers)
+        await self._send(
+            sealed({"type": "http.response.start", "status": made.status_code, "headers": made.raw_headers})
+        )
+        await self._send({"type": "http.response.body", "body": made.body})
+
+
+def sealed(message: Message) -> Message:
+    """Return the start of an answer with what every answer carries."""
+    headers = list(message.get("headers", ()))
+    there = {name.lower() for name, _ in headers}
+    return {**message, "headers": [*headers, *(one for one in SEALS if one[0] not in there)]}
+
+
+def _is_plain(message: Message) -> bool:
+    """Tell whether an answer is text without form, or has no body at all."""
+    kinds = [value for name, value in message.get("headers", ()) if name.lower() == b"content-type"]
+    return not kinds or kinds[0].startswith(b"text/plain")

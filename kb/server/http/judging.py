@@ -194,7 +194,11 @@ class Queue:
             self._over(job, "timed_out" if isinstance(error, TookTooLongError) else "failed")
         except Exception:  # the boundary: a fault of ours must not take the queue down
             logger.exception("%s %s failed", job.kind, job.id)
-            job.error = {"error": "Failed", "message": "the server made a mistake", "hint": "its log says more"}
+            job.error = {
+                "error": "Failed",
+                "message": "the server made a mistake",
+                "hint": "whoever runs the server finds more in its log",
+            }
             self._over(job, "failed")
 
     def _over(self, job: Job, state: str) -> None:

@@ -29,6 +29,8 @@ class PageFiles(StaticFiles):
         """
         if ".." in scope["path"].replace("\\", "/").split("/"):
             raise HTTPException(404)  # nothing of ours is addressed upwards; a resolved path would be another page
+        if scope["method"] not in ("GET", "HEAD"):
+            raise HTTPException(405)
         plain = path.replace("\\", "/").strip("/")
         if plain in _VIEWS or plain.startswith(_BELOW):
             return self._shell(200)

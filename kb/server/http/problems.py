@@ -40,6 +40,12 @@ _STATUS: Sequence[tuple[type[KbError], int]] = (
 
 _LONGEST = 2_000
 _DESCRIBED = "GET /openapi.json describes every route"
+AGENTS = (
+    "point an MCP client here; it posts JSON-RPC with Content-Type: application/json and "
+    "Accept: application/json, text/event-stream"
+)
+NO_HTTP = "send HTTP/1.1 with one Host header; a body has a Content-Length in digits, or well-formed chunks"
+"""The next step of who sends what cannot be parsed."""
 
 
 class Problem(Exception):  # noqa: N818 - the name that RFC 9457 gives it
@@ -121,6 +127,20 @@ def asked_for() -> Iterator[None]:
         raise Problem(422, error.message, hint=error.hint, more={"error": type(error).__name__}) from error
 
 
+def plainly(status: int, said: str, path: str, headers: Mapping[str, str]) -> JSONResponse:
+    """Return in our form what something below the routes says in plain text.
+
+    Args:
+        status: Of its answer.
+        said: Its text.
+        path: Of the request.
+        headers: Of its answer; those that say what to do next are kept.
+    """
+    kept = {name: value for name, value in headers.items() if name in ("allow", "retry-after", "www-authenticate")}
+    hint = AGENTS if path == "/mcp" else None
+    return response(Problem(status, said or http.HTTPStatus(status).phrase, hint=hint, headers=kept))
+
+
 def install(app: FastAPI) -> None:
     """Make an application answer every error as a problem document."""
 
@@ -157,6 +177,8 @@ def _framework(app: FastAPI, request: Request, error: HTTPException) -> Problem:
         return Problem(405, f"{path} does not take {method}", hint=f"it takes {headers['Allow']}", headers=headers)
     if error.status_code == 404:
         return Problem(404, f"there is nothing at {path}", headers=headers)
+    if error.status_code == 400:  # all that it raises itself: neither text nor numbers could be made of a body
+        return Problem(400, "the body cannot be read as JSON", hint="send JSON in UTF-8 that is not nested so deep")
     return Problem(error.status_code, str(error.detail), headers=headers)
 
 
@@ -206,6 +228,13 @@ def _invalid(request: Request, error: RequestValidationError) -> Problem:
     first = faults[0] if faults else {"where": "request", "message": "cannot be read"}
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
     hint = "GET /openapi.json has every parameter with its range"
+    if found and tuple(found[0]["loc"]) == ("body",):
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind and not (kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))):
+            return Problem(
+                415, f"expected a body of JSON, found {kind[:80]}", hint="send Content-Type: application/json"
+            )
+        hint = "send one JSON object, with Content-Type: application/json; GET /openapi.json has its members"
     if found and found[0]["type"] == "extra_forbidden" and found[0]["loc"][0] == "body":
         hint = _nearest(str(found[0]["loc"][-1]), _members(request, len(found[0]["loc"])), hint)
     detail = f"{first['where']}: {first['message']}{more}"
@@ -213,8 +242,12 @@ def _invalid(request: Request, error: RequestValidationError) -> Problem:
 
 
 def _message(fault: Mapping[str, Any]) -> str:
-    said = "no such member" if fault["type"] == "extra_forbidden" else str(fault["msg"])
-    return f"{said[:1].lower()}{said[1:]}"
+    if fault["type"] == "extra_forbidden":
+        return "no such member"
+    if fault["type"] == "json_invalid":
+        return f"no JSON: {fault.get('ctx', {}).get('error', 'cannot be read')}"
+    said = str(fault["msg"]).removeprefix("Value error, ")
+    return said if said[:2].isupper() else f"{said[:1].lower()}{said[1:]}"
 
 
 def _members(request: Request, depth: int) -> tuple[str, ...]:

@@ -3,13 +3,17 @@
 import asyncio
 from typing import Any
 
+import h11
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from kb.server.http.guard import sealed
+from kb.server.http.problems import NO_HTTP, Problem, response
 from kb.server.http.settings import Limits
 
 
 class Bounded(H11Protocol):
-    """Hangs up on who sends no whole request in time, or reads no answer."""
+    """Hangs up on who sends no whole request in time, or reads no answer; refuses as everything else here refuses."""
 
     limits: Limits
     """How long it waits."""
@@ -19,6 +23,8 @@ class Bounded(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Wait for headers from the start."""
         super().connection_made(transport)
+        if len(self.connections) > self.limits.connections:
+            self.app = _full
         self._hurry = self.loop.call_later(self.limits.headers_s, self._hang_up)
 
     def data_received(self, data: bytes) -> None:
@@ -54,10 +60,39 @@ class Bounded(H11Protocol):
         _stop(self._unread)
         super().connection_lost(exc)
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP, in the form of all refusals; where an answer has begun already, only hang up.
+
+        Args:
+            msg: What uvicorn says of it.
+        """
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            made = response(Problem(400, "this is no HTTP request that can be read", hint=NO_HTTP))
+            start = sealed({"type": "http.response.start", "headers": made.raw_headers})
+            headers = [*start["headers"], (b"connection", b"close")]
+            for event in (
+                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=bytes(made.body)),
+                h11.EndOfMessage(),
+            ):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
     def _hang_up(self) -> None:
         transport: Any = self.transport
         if not transport.is_closing() or transport.get_write_buffer_size():
             transport.abort()
+
+
+async def _full(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer who came when there were as many connections as there may be; those who were there are served."""
+
+    async def out(message: Any) -> None:  # noqa: ANN401 - of the ASGI specification
+        await send(sealed(message) if message["type"] == "http.response.start" else message)
+
+    headers = {"Retry-After": "1", "Connection": "close"}
+    fault = Problem(503, "too many connections at one time", hint="ask again, over fewer connections", headers=headers)
+    await response(fault)(scope, receive, out)
 
 
 def bounded(limits: Limits) -> type[Bounded]:

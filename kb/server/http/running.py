@@ -6,8 +6,9 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -20,7 +21,8 @@ from kb.server.http.guard import Guard
 from kb.server.http.protocol import bounded
 from kb.server.http.settings import Settings, is_loopback
 from kb.server.http.state import State
-from kb.service.tokens import all_tokens
+from kb.service.tokens import Token, all_tokens
+from kb.store.branches import check_name
 
 _GRACE_S = 10
 
@@ -53,9 +55,11 @@ class Service:
             say: As for :class:`kb.server.http.state.State`.
 
         Raises:
-            ConfigError: The address cannot be listened on, or is public and there are no tokens.
+            ConfigError: The address cannot be listened on, or is public and there are no tokens; or the branch for
+                submissions has a name that is none.
         """
         check_bind(settings)
+        check_name(root.path, settings.branch)
         self.settings = settings
         self.state = State(root, settings, say=say)
         self._bound = _bind(settings)
@@ -89,13 +93,21 @@ def run(root: Root, settings: Settings, *, say: Callable[[str], None]) -> None:
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
     service = Service(root, settings, say=lambda words: say(f"kb: {words}"))
-    tokens = len(all_tokens())
-    mode = "read-only" if settings.read_only or not tokens else f"{tokens} token{'s' if tokens > 1 else ''}"
+    mode = "read-only" if settings.read_only else _tokens_said(all_tokens())
     # What is loaded stays; looking through it again and again took a tenth of a search's time.
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
     say(f"kb serves {root.path} at {service.url} ({mode}); MCP at /mcp; Ctrl-C ends it")
     service.run()
+
+
+def _tokens_said(tokens: Sequence[Token]) -> str:
+    """Say what the tokens allow: one that has run out allows nothing."""
+    now = datetime.now(UTC)
+    valid = sum(one.is_valid(now) for one in tokens)
+    over = len(tokens) - valid
+    said = f"{valid} token{'' if valid == 1 else 's'}" if valid else "read-only"
+    return f"{said}, {over} more ran out: kb token list" if over else said
 
 
 def guarded(state: State) -> ASGIApp:
@@ -114,7 +126,8 @@ def check_bind(settings: Settings) -> None:
     Raises:
         ConfigError: The address is not this machine's own and there are no tokens, or they cannot be read.
     """
-    if not is_loopback(settings.host) and not all_tokens():
+    now = datetime.now(UTC)
+    if not is_loopback(settings.host) and not any(one.is_valid(now) for one in all_tokens()):
         raise ConfigError(
             f"{settings.host} can be reached from other machines, and there are no tokens",
             hint="kb token new NAME --scope read, or leave out --host",
@@ -158,7 +171,6 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
         access_log=False,
         server_header=False,
         proxy_headers=False,  # what a client says of its address is not believed
-        limit_concurrency=limits.connections,
         timeout_keep_alive=max(1, round(limits.idle_s)),
         timeout_graceful_shutdown=_GRACE_S,
         h11_max_incomplete_event_size=limits.headers_bytes,

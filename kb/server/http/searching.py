@@ -10,7 +10,7 @@ from kb import catalogue, hardware
 from kb.models import vocabulary
 from kb.models.hit import Answer
 from kb.retrieval import browse
-from kb.server.hints import worded
+from kb.server.hints import noted, worded
 from kb.server.http import answers, narrowing, shapes
 from kb.server.http.parameters import DEEPEST, ListQuery, SearchQuery, next_page
 from kb.server.http.state import State
@@ -154,8 +154,9 @@ def _page(state: State, path: str, query: SearchQuery) -> dict[str, Any]:
     shown = ordered[query.offset : end]
     beyond = more or len(ordered) > end
     emptied = f"nothing of what was found has: {narrow.said()}" if narrow and answer.hits and not ordered else None
+    because, notes = emptied or worded(answer.empty_because, "routes"), noted(answer.notes, "routes")
     return {
-        **answer.with_(hits=(), empty_because=emptied or worded(answer.empty_because, "routes")).to_json(),
+        **answer.with_(hits=(), empty_because=because, notes=notes).to_json(),
         "hits": [plain(hit) for hit in shown],
         "offset": query.offset,
         "next": next_page(path, query, offset=end) if beyond and end < DEEPEST else None,

@@ -53,6 +53,8 @@ class Settings:
     semantic: bool = True
     """Search by meaning too, where embeddings are installed."""
     limits: Limits = Limits()
+    branch: str = "submissions"
+    """Where submissions are committed."""
 
     @property
     def is_loopback(self) -> bool:

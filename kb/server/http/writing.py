@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from kb.models.vocabulary import DTYPES, LANGUAGES, OUTCOMES
 from kb.plain import neutral
+from kb.server.arguments import DTYPE_NAMES
 from kb.server.http import answers, shapes
 from kb.server.http.access import Caller
 from kb.server.http.judging import Job
@@ -19,7 +20,7 @@ from kb.service import judging_apart, submission
 from kb.service.judging_apart import Order, Progress
 from kb.values import plain
 
-_FAULTS = shapes.problems(400, 401, 403, 404, 413, 422, 429, 503)
+_FAULTS = shapes.problems(400, 401, 403, 404, 413, 415, 422, 429, 503)
 _FRESH = {"Cache-Control": "no-store"}
 _THERE = {"description": "The same was reported before: nothing was stored, and new is false."}
 _EXAMPLE = "import torch\n\n\ndef run(x):\n    return torch.softmax(x.float(), dim=-1).to(x.dtype)\n"
@@ -30,6 +31,7 @@ Name = Annotated[str, InPath(pattern="^[0-9a-f]{16}$", description="Its id.")]
 
 
 def _dtype(given: str) -> str:
+    given = DTYPE_NAMES.get(given.lower(), given)
     if given not in DTYPES:
         raise ValueError(f"unknown dtype; known: {', '.join(DTYPES)}")
     return given
@@ -223,6 +225,7 @@ def _submissions(routes: APIRouter, state: State) -> None:
                 state.root,
                 made,
                 author=caller.name or "anonymous",
+                branch=state.settings.branch,
                 judge=state.queue.judge,
                 progress=step,
                 given_up=given_up,

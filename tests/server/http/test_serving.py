@@ -15,18 +15,25 @@ import httpx2
 
 from kb import launch
 from kb.config import Root
+from kb.service.tokens import new_token
 
 PROGRAM = [sys.executable, "-c", "import sys; from kb.launch import main; sys.exit(main())"]
 
 
 def started(base: Root, *options: str) -> tuple[subprocess.Popen[str], str]:
     """Start a server on a free port; return it and its address, as it says it."""
+    process, line = process_of(base, *options)
+    return process, line.split(" at ")[1].split(" ")[0]
+
+
+def process_of(base: Root, *options: str) -> tuple[subprocess.Popen[str], str]:
+    """Start a server on a free port; return it and what it says first."""
     command = [*PROGRAM, "serve", "--port", "0", "--bare", "--root", str(base.path), *options]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     line = process.stderr.readline()
     assert line.startswith("kb serves "), line
-    return process, line.split(" at ")[1].split(" ")[0]
+    return process, line
 
 
 def test_it_says_where_it_listens_and_ends_when_told(base: Root) -> None:
@@ -45,6 +52,23 @@ def test_it_says_where_it_listens_and_ends_when_told(base: Root) -> None:
         process.kill()
     assert (process.returncode, out) == (0, "")
     assert "Traceback" not in said
+
+
+def test_tokens_that_ran_out_are_not_counted_as_tokens(base: Root, capsys: pytest.CaptureFixture[str]) -> None:
+    new_token("old", ["write"], days=1e-7)
+    time.sleep(0.1)
+    assert launch.main(["serve", "--host", "0.0.0.0", "--port", "0", "--root", str(base.path)]) == 2  # noqa: S104
+    assert "there are no tokens" in capsys.readouterr().err
+    process, line = process_of(base)
+    process.terminate()
+    process.communicate(timeout=30)
+    assert "(read-only, 1 more ran out: kb token list)" in line
+
+
+def test_a_branch_whose_name_is_none_is_refused_at_the_start(base: Root, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["serve", "--port", "0"], ["mcp"]):
+        assert launch.main([*command, "--branch", "a..b", "--root", str(base.path)]) == 2
+        assert "'a..b' is no name of a branch" in capsys.readouterr().err
 
 
 def test_a_public_address_without_tokens_is_refused(base: Root, capsys: pytest.CaptureFixture[str]) -> None:

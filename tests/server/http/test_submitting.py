@@ -70,6 +70,19 @@ def test_a_negative_result_is_filed_once_on_a_branch(write: TestClient, base: Ro
     assert write.get("/v1/judgements").status_code == 403
 
 
+def test_submissions_go_to_the_branch_that_the_server_was_given(write: TestClient, base: Root) -> None:
+    with client_of(base, replace(QUIET, branch="from/agents")) as client:
+        client.headers.update(bearer("write", name="agent-8"))
+        filed = ended(client, client.post("/v1/submissions", json=NEGATIVE).headers["location"])["submitted"]
+    assert (filed["state"], filed["branch"]) == ("filed", "from/agents")
+    branches = subprocess.run(
+        ["git", "branch", "--format=%(refname:short)"], cwd=base.path, check=True, capture_output=True, text=True
+    )
+    assert sorted(branches.stdout.split()) == ["from/agents", "main"]
+    log = ["git", "log", "--format=%an", "main..from/agents"]
+    assert subprocess.run(log, cwd=base.path, check=True, capture_output=True, text=True).stdout.split() == ["agent-8"]
+
+
 @pytest.mark.parametrize(
     ("changes", "status", "said"),
     [
