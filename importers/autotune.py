@@ -11,6 +11,7 @@ from typing import Any
 from kb.errors import SourceFormatError
 from kb.importers import devices, kernels, tuned
 from kb.importers.base import Context, Draft, Folder, Item, Skipped
+from kb.importers.descriptions import line_of
 from kb.importers.naming import topic
 from kb.importers.reading import json_of
 from kb.importers.tuned import Recipe, check_parameter
@@ -83,6 +84,7 @@ class LightLLM:
                 if revision
                 else "The name carries no revision of the kernel.",
                 *(() if triton else ("No Triton version is stated.",)),
+                *tuned.untuned([key for key, value in raw.items() if value is None]),
             ),
             tags=(name.replace("_", "-"), "autotune"),
             api=(name,),
@@ -108,12 +110,13 @@ def _nested(raw: Mapping[str, Any], place: str = "", depth: int = 0) -> Iterator
     """Check nested run-time keys down to the parameters and yield their paths."""
     if not raw:
         raise SourceFormatError(f"{place or 'the file'}: expected parameters, found an empty object")
-    inner = [isinstance(value, dict) for value in raw.values()]
-    if all(inner) and depth < 4:
+    inner = [isinstance(value, dict) for value in raw.values() if value is not None]
+    if inner and all(inner) and depth < 4:
         for key, value in raw.items():
-            if not re.fullmatch(r"[\w.\-]{1,80}", key):
+            if not re.fullmatch(r"[\w.,=\-]{1,160}", key):
                 raise SourceFormatError(f"expected run-time sizes as keys, found {key[:60]!r}")
-            yield from _nested(value, f"{place}/{key}".lstrip("/"), depth + 1)
+            if value is not None:  # null: the tuner found nothing for it
+                yield from _nested(value, f"{place}/{key}".lstrip("/"), depth + 1)
         return
     if any(inner) or depth == 0:
         raise SourceFormatError(f"{place or 'the file'}: expected parameters by run-time key, found both mixed")
@@ -123,10 +126,10 @@ def _nested(raw: Mapping[str, Any], place: str = "", depth: int = 0) -> Iterator
 
 
 class Aiter:
-    """AITER's Triton configurations: ranges of M, by architecture."""
+    """AITER's Triton configurations: ranges of M, or cases that a kernel tells apart, by architecture."""
 
     name = "aiter"
-    summary = "AITER's tuned parameters by range of M: gfx942-GEMM-A16W16-N=…-K=….json"
+    summary = "AITER's tuned parameters by range of M or by case: gfx942-GEMM-A16W16-N=…-K=….json"
 
     def discover(self, folder: Folder) -> Iterable[Item]:
         """Claim files by their names, which begin with an architecture or lie below a folder of one."""
@@ -147,11 +150,14 @@ class Aiter:
         if found is None or arch is None:
             raise SourceFormatError("expected an architecture such as gfx942 in the name or the folder")
         words, fields = _aiter_name(found["rest"])
+        if words == ["DEFAULT"]:  # of the kernel that the folder is called by
+            words = [item.tree.origin_of(item.path).path.rpartition("/")[0].rpartition("/")[2].upper(), *words]
         body, raw = tuned.read_config(item)
-        for key in raw:
-            if not _RANGE.fullmatch(key):
-                raise SourceFormatError(f"expected a range such as M_LEQ_64 or any as a key, found {key[:60]!r}")
-        rows = tuple(_nested(raw))
+        remark = raw.get("_note")
+        if remark is not None and not (isinstance(remark, str) and len(remark) <= 2000):
+            raise SourceFormatError("_note: expected a text")
+        rows = tuple(_nested({key: value for key, value in raw.items() if key != "_note"}))
+        ranges = [key for key in raw if _RANGE.fullmatch(key)]
         kernel = "-".join(words)
         precision = next((word for word in words if devices.dtypes_of(word.split("_")[0].lower())), "")
         operator, applies_to = kernels.meaning_of("_".join(words))
@@ -169,8 +175,11 @@ class Aiter:
             applies_to=applies_to,
             dtypes=devices.dtypes_of(spelled, arch) if spelled else (),
             rows=rows,
-            lookup="Keys are ranges, not points: M_LEQ_64 holds up to 64 rows, `any` for what no range covers.",
+            lookup="Keys are ranges, not points: M_LEQ_64 holds up to 64 rows, `any` for what no range covers."
+            if ranges
+            else "Keys name cases that the kernel's code tells apart.",
             notes=(
+                *((f"Its authors say: {line_of(remark, 300)}",) if remark else ()),
                 f"Tuned by architecture, not product: {arch} stands for devices whose numbers of compute units differ.",
                 "The file does not say with which Triton it was tuned.",
             ),
@@ -264,10 +273,10 @@ def _helion_row(row: object) -> str:
 
 
 class SglangFiles:
-    """SGLang's Helion texts and its plans for LoRA on MoE."""
+    """SGLang's Helion texts and its plans for LoRA."""
 
     name = "sglang-other"
-    summary = "SGLang's Helion configurations as text (…_sm_95.json) and its MoE plans (sm100.plans.json)"
+    summary = "SGLang's Helion configurations as text (…_sm_95.json) and its plans for LoRA (sm100.plans.json)"
 
     def discover(self, folder: Folder) -> Iterable[Item]:
         """Claim files by their names."""
@@ -285,13 +294,16 @@ class SglangFiles:
         body, raw = tuned.read_config(item)
         stem = item.files[0].name.removesuffix(".json")
         plans = stem.endswith(".plans")
-        wanted = ("scenarios", "domain") if plans else ("useful_configs", "hash_configs")
+        dense = plans and "rows" in raw
+        wanted = ("rows",) if dense else ("scenarios", "domain") if plans else ("useful_configs", "hash_configs")
         if not all(isinstance(raw.get(name), dict | list) and raw[name] for name in wanted):
             raise SourceFormatError(f"expected {' and '.join(wanted)}")
-        kernel, number = ("moe_lora_plans", stem.removesuffix(".plans")[2:]) if plans else stem.rsplit("_sm_", 1)
-        rows = (
-            [str(one.get("name")) for one in raw["scenarios"]] if plans else [str(key) for key in raw["hash_configs"]]
+        kernel, number = (
+            (f"{'dense' if dense else 'moe'}_lora_plans", stem.removesuffix(".plans")[2:])
+            if plans
+            else stem.rsplit("_sm_", 1)
         )
+        rows = [str(one.get("name")) for one in raw[wanted[0]]] if plans else [str(key) for key in raw["hash_configs"]]
         operator, applies_to = kernels.meaning_of(kernel)
         recipe = Recipe(
             project="SGLang",

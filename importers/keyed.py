@@ -105,7 +105,7 @@ class KeyedImporter:
             toolchain={"triton": triton} if triton else {},
             rows=tuple(table.rows),
             lookup=spec.lookup,
-            notes=(*spec.notes, *self._warnings(key, device, dtype, triton)),
+            notes=(*spec.notes, *tuned.untuned(table.empty), *self._warnings(key, device, dtype, triton)),
             tags=(*spec.tags, *(f"{name}{key.fields[name]}" for name in spec.sizes)),
             api=spec.api,
         )
@@ -192,7 +192,7 @@ def _table(spec: Spec, raw: Mapping[str, Any]) -> Table:
         raise SourceFormatError(f"{spec.rows.lstrip('*')}: expected an object with rows")
     if spec.rows.startswith("*"):
         return Table(inner, None, tuned.values_of(raw))
-    return tuned.points_of(inner)
+    return tuned.points_of(inner, words=spec.row_words)
 
 
 IMPORTERS = tuple(KeyedImporter(spec) for spec in SPECS)

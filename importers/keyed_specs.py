@@ -43,6 +43,8 @@ class Spec:
     """``_down`` names the second of a pair."""
     rows: str | None = None
     """Where the table is; None for the outermost object. ``*`` for an object that is not checked row by row."""
+    row_words: bool = False
+    """A row may be one word: the name of a strategy."""
     notes: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     api: tuple[str, ...] = ()
@@ -229,6 +231,7 @@ SPECS: tuple[Spec, ...] = (
         place=_anywhere,
         word="*",
         rows="configs",
+        row_words=True,
         tags=("moe", "routing", "epilogue"),
     ),
     Spec(

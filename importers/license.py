@@ -1,10 +1,13 @@
 """The license gate: what may be imported, what travels along as a restriction, what is refused."""
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from kb.errors import SourceFormatError
 from kb.importers.base import Draft
+from kb.importers.descriptions import MOST_BYTES, toml_of
 from kb.importers.tree import Tree
 
 ALLOWED: tuple[str, ...] = (
@@ -23,6 +26,9 @@ UNKNOWN = "LicenseRef-unknown"
 """There is a license, and its text is none that is known."""
 
 _SPDX_LINE = re.compile(rb"SPDX-License-Identifier:\s*([A-Za-z0-9.+\-]+(?: +(?:AND|OR|WITH) +[A-Za-z0-9.+\-]+)*)")
+_CARD = re.compile(rb"---\r?\n(.*?)\n---\s", re.DOTALL)
+_CARD_LICENSE = re.compile(rb"(?m)^license:[ \t]*[\"']?([A-Za-z0-9.+\-]+)[\"']?[ \t]*\r?$")
+"""Of the table at the head of a README, as the Hugging Face Hub reads it."""
 _RECIPROCITY_WORDS = re.compile(r"(?i)research(?:er)?[ -]reciprocity")
 _TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (RECIPROCITY, ("reciprocity license",)),
@@ -96,7 +102,7 @@ def of_header(body: bytes) -> str | None:
 
 
 def of_file(tree: Tree, path: str, body: bytes | None = None, *, default: str | None = None) -> str | None:
-    """Return the license of one file: its own tag, its row of the manifest, the nearest license file, the default.
+    """Return the license of one file: its own tag, its row of the manifest, the nearest folder's, the default.
 
     Args:
         tree: The source.
@@ -126,8 +132,25 @@ def _nearest(tree: Tree, folder: str) -> str | None:
     if folder not in tree.licenses:
         text = tree.license_text(folder)
         # A license that cannot be read stands in the way of what lies above it: it may say something else.
-        tree.licenses[folder] = None if text is None else of_text(text.decode("utf-8", "replace")) or UNKNOWN
+        tree.licenses[folder] = (
+            _described(tree, folder) if text is None else of_text(text.decode("utf-8", "replace")) or UNKNOWN
+        )
     return tree.licenses[folder]
+
+
+def _described(tree: Tree, folder: str) -> str | None:
+    """Return what a folder without a license file says of itself: a build file of HF kernels, a card of the Hub."""
+    place = f"{folder}/" if folder else ""
+    stated = None
+    with suppress(SourceFormatError):
+        if tree.exists(f"{place}build.toml"):
+            general = toml_of(tree.read(f"{place}build.toml", limit=MOST_BYTES)).get("general")
+            stated = general.get("license") if isinstance(general, dict) else None
+    if stated is None:
+        card = _CARD.match(tree.head(f"{place}README.md"))
+        named = _CARD_LICENSE.search(card.group(1)) if card else None
+        stated = named.group(1).decode("ascii") if named else None
+    return spdx(stated) or UNKNOWN if isinstance(stated, str) and stated else None
 
 
 def rule(license_: str | None, *, also: frozenset[str] = frozenset()) -> Ruling:

@@ -1,10 +1,8 @@
 """JSON lines as a stream: one line is held at a time, and the whole file is digested on the way."""
 
 import hashlib
-import os
-import stat
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any
+from typing import Any
 
 from kb.errors import SourceFormatError
 from kb.importers.reading import object_of
@@ -15,19 +13,6 @@ MAX_LINE_BYTES = 1 << 20
 MAX_LINES = 5_000_000
 _DEPTH = 11
 """A row goes into a list in an object of an entry, whose files may have 14 levels."""
-
-
-def _open(tree: Tree, path: str) -> IO[bytes]:
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    try:
-        handle = os.open(tree.inside(path), flags)
-    except (OSError, ValueError) as error:
-        raise SourceFormatError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-    file = os.fdopen(handle, "rb")
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        file.close()
-        raise SourceFormatError("expected a regular file, found a device, pipe or folder")
-    return file
 
 
 def file_digest(tree: Tree, path: str, *, limit: int = MAX_STREAM_BYTES) -> tuple[str, int]:
@@ -43,7 +28,7 @@ def file_digest(tree: Tree, path: str, *, limit: int = MAX_STREAM_BYTES) -> tupl
     """
     state = hashlib.sha256()
     size = 0
-    with _open(tree, path) as file:
+    with tree.open(path) as file:
         while block := file.read(1 << 20):
             size += len(block)
             if size > limit:
@@ -65,7 +50,7 @@ def rows_of(
     Raises:
         SourceFormatError: With the number of the line: it is no JSON object within the limits, or ``check`` refuses it.
     """
-    with _open(tree, path) as file:
+    with tree.open(path) as file:
         for number in range(1, MAX_LINES + 2):
             line = file.readline(MAX_LINE_BYTES + 1)
             if not line:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from kb.errors import SourceFormatError, SourceUnavailableError
 from kb.importers.naming import unsafe_path
@@ -161,14 +161,7 @@ class Tree:
         Raises:
             SourceFormatError: It lies outside, is no regular file, is larger than ``limit``, or cannot be read.
         """
-        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-        try:
-            handle = os.open(self.inside(path), flags)
-        except (OSError, ValueError) as error:
-            raise SourceFormatError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
-        with os.fdopen(handle, "rb") as file:
-            if not stat.S_ISREG(os.fstat(handle).st_mode):
-                raise SourceFormatError("expected a regular file, found a device, pipe or folder")
+        with self.open(path) as file:
             try:
                 body = file.read(limit + 1)
             except OSError as error:
@@ -176,6 +169,25 @@ class Tree:
         if len(body) > limit:
             raise SourceFormatError(f"expected at most {limit:,} bytes, found more")
         return body
+
+    def open(self, path: str) -> IO[bytes]:
+        """Open one regular file of the source, to be read piece by piece whatever its size.
+
+        Args:
+            path: Relative to the source, with ``/``.
+
+        Raises:
+            SourceFormatError: It lies outside, is no regular file, or cannot be read.
+        """
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        try:
+            handle = os.open(self.inside(path), flags)
+        except (OSError, ValueError) as error:
+            raise SourceFormatError(f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise SourceFormatError("expected a regular file, found a device, pipe or folder")
+        return os.fdopen(handle, "rb")
 
     def head(self, path: str, most: int = 4096) -> bytes:
         """Return the first bytes of a file of the source; nothing where it cannot be read."""

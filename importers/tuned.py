@@ -80,27 +80,36 @@ class Table:
     triton: str | None
     values: str | None
     """Digest of the rows; None where too few could agree by chance."""
+    empty: tuple[str, ...] = ()
+    """Run-time keys for which the tuner found nothing."""
 
 
-def points_of(raw: Mapping[str, Any], *, numeric: bool = True) -> Table:
+def points_of(raw: Mapping[str, Any], *, words: bool = False) -> Table:
     """Check a table ``{"<M>": {parameter: value}}``.
 
     Args:
-        raw: Parsed JSON; ``triton_version`` may stand between the keys.
-        numeric: Keys are sizes.
+        raw: Parsed JSON; ``triton_version`` may stand between the keys, and null for sizes that could not be tuned.
+        words: A row may also be one word: the name of a strategy.
 
     Raises:
         SourceFormatError: A key is no size or stands there in two spellings, or a parameter is none.
     """
     rows: dict[str, Mapping[str, Any]] = {}
+    empty: list[str] = []
     triton = raw.get("triton_version")
     if triton is not None and not (isinstance(triton, str) and re.fullmatch(r"[\w.+\-]{1,40}", triton)):
         raise SourceFormatError("triton_version: expected a version")
     for key, parameters in raw.items():
         if key == "triton_version":
             continue
-        if numeric and not re.fullmatch(r"[1-9][0-9]{0,11}", key):
+        if not re.fullmatch(r"[1-9][0-9]{0,11}", key):
             raise SourceFormatError(f"expected sizes as keys, found {key[:60]!r}")
+        if parameters is None:
+            empty.append(key)
+            continue
+        if words and isinstance(parameters, str) and re.fullmatch(r"\w{1,60}", parameters):
+            rows[key] = {"strategy": parameters}
+            continue
         if not isinstance(parameters, dict) or not parameters:
             raise SourceFormatError(f"{key[:60]}: expected an object of parameters")
         for name, value in parameters.items():
@@ -108,7 +117,12 @@ def points_of(raw: Mapping[str, Any], *, numeric: bool = True) -> Table:
         rows[key] = parameters
     if not rows:
         raise SourceFormatError("expected at least one row, found none")
-    return Table(rows, triton, values_of(raw))
+    return Table(rows, triton, values_of(raw), tuple(empty))
+
+
+def untuned(keys: Sequence[str]) -> tuple[str, ...]:
+    """Return what is to be said of sizes for which the tuner found nothing; no word where there are none."""
+    return (f"The tuner found nothing for {', '.join(keys)[:120]}: null stands there.",) if keys else ()
 
 
 def check_parameter(place: str, value: object) -> None:

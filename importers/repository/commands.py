@@ -5,6 +5,7 @@ attributes, filters, replacements and partial-clone promises are never read: wha
 it is dangerous. GitPython runs git inside the repository that it is given, and would read all of that.
 """
 
+import io
 import os
 import shutil
 import signal
@@ -198,6 +199,21 @@ class Batch:
         Raises:
             SourceFormatError: It is missing, broken or larger.
         """
+        file = io.BytesIO()
+        kind = self.copy(name, limit, file)
+        return kind, file.getvalue()
+
+    def copy(self, name: str, limit: int, file: IO[bytes]) -> str:
+        """Write the bytes of one object into a file, piece by piece, and return its kind.
+
+        Args:
+            name: Its whole id.
+            limit: Most bytes that it may have.
+            file: Open for writing.
+
+        Raises:
+            SourceFormatError: It is missing, broken or larger, or cannot be written.
+        """
         stdin, stdout = self._pipes()
         self._since = time.monotonic()
         try:
@@ -209,14 +225,20 @@ class Batch:
             if header[1] > limit:
                 self.close()
                 raise SourceFormatError(f"expected at most {limit:,} bytes, found {header[1]:,}")
-            body = stdout.read(header[1] + 1)
+            rest = header[1]
+            while rest and (block := stdout.read(min(rest, _BLOCK))):
+                file.write(block)
+                rest -= len(block)
+                self._since = time.monotonic()
+            if rest or stdout.read(1) != b"\n":
+                self.close()
+                raise SourceFormatError("git cannot read the repository's objects: an object is broken")
         except OSError as error:
+            self.close()  # what was not read would be taken for the next answer
             raise SourceFormatError("git cannot read the repository's objects") from error
         finally:
             self._since = None
-        if len(body) != header[1] + 1:
-            raise SourceFormatError("git cannot read the repository's objects: an object is broken")
-        return header[0], body[:-1]
+        return header[0]
 
     def close(self) -> None:
         """End the process; the next question starts another."""

@@ -1,11 +1,14 @@
 """A commit as a tree of files, read object by object; at most some folders' names are held at a time."""
 
 import re
+import tempfile
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import IO
 
 from kb.errors import SourceFormatError, SourceUnavailableError
 from kb.importers.naming import unsafe_path
@@ -17,6 +20,8 @@ MAX_FILES = 1_000_000
 """In a commit. A few kilobytes of objects can spell out any number of files, each folder holding the next one ten
 times."""
 MAX_FOLDERS = 200_000
+MAX_COPIED_BYTES = 2 << 30
+"""Of one file that is read as a stream: what a whole fetch may have."""
 _MAX_TREE_BYTES = 64 << 20
 _MOST_DEPTH = 64
 _KEPT_NAMES = 200_000
@@ -116,6 +121,23 @@ class Objects:
         if kind != "blob":
             raise SourceFormatError(f"expected a file, found a {kind}")
         return body
+
+    def copied(self, node: Node) -> IO[bytes]:
+        """Return the bytes of a file as an open file without a name; a piece of it is held at a time.
+
+        Raises:
+            SourceFormatError: It is no file, is missing, broken or larger than :data:`MAX_COPIED_BYTES`.
+        """
+        if node.kind != _FILE:
+            raise SourceFormatError("expected a regular file, found a link, submodule or folder")
+        with ExitStack() as stack:
+            file = stack.enter_context(tempfile.TemporaryFile())
+            kind = self._bodies.copy(node.id, MAX_COPIED_BYTES, file)
+            if kind != "blob":
+                raise SourceFormatError(f"expected a file, found a {kind}")
+            file.seek(0)
+            stack.pop_all()  # whoever asked closes it
+            return file
 
     def history(self, path: str) -> tuple[Change, ...]:
         """Return the last commits that changed a file, youngest first, at most three; empty where they are not there.
@@ -250,10 +272,23 @@ class GitTree(Tree):
         """
         return self.objects.blob(self._node(path), limit)
 
+    def open(self, path: str) -> IO[bytes]:
+        """Copy one file of the commit into a file without a name and open that: git gives an object only as a whole.
+
+        Raises:
+            SourceFormatError: There is none of this path, or it is no regular file, missing or broken, or larger than
+                a source may be.
+        """
+        return self.objects.copied(self._node(path))
+
     def head(self, path: str, most: int = 4096) -> bytes:
         """Return the first bytes of a file; nothing where it cannot be read."""
         try:
-            return self.read(path)[:most]
+            node = self._node(path)
+            if self.objects.sizes([node.id])[0] <= MAX_FILE_BYTES:
+                return self.objects.blob(node, MAX_FILE_BYTES)[:most]
+            with self.objects.copied(node) as file:
+                return file.read(most)
         except SourceFormatError:
             return b""
 

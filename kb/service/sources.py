@@ -7,16 +7,17 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, cast
 
 from kb.errors import SourceFormatError, SourceUnavailableError
+from kb.importers import license as licenses
 from kb.importers.naming import unsafe_path, windows_fault
 from kb.importers.repository import opening as repository
-from kb.importers.tree import Origin, Tree, open_tree
+from kb.importers.tree import LICENSE_FILE, Origin, Tree, open_tree
 
 MAX_ARCHIVE_BYTES = 4 << 30
 """All of an archive, unpacked."""
@@ -77,7 +78,7 @@ def _stated(base: Origin, stated: Stated) -> Origin:
         base,
         repository=stated.repository or base.repository,
         commit=stated.commit or base.commit,
-        license=stated.license or base.license,
+        license=base.license or stated.license,  # as the option says: for what states none
     )
 
 
@@ -127,9 +128,24 @@ def _of_wheel(path: Path) -> Origin | None:
                 repository=_repository(fields) or fields["Name"],
                 path="",
                 commit=f"wheel {fields['Version']}",
-                license=fields.get("License-Expression") or fields.get("License"),
+                license=_license_of(folder, fields),
             )
     return None
+
+
+def _license_of(folder: Path, fields: Mapping[str, str]) -> str | None:
+    """Return what a wheel says of its license: in one word, or by the text that lies among its metadata."""
+    for name in ("License-Expression", "License"):
+        stated = licenses.spdx(fields.get(name, ""))
+        if stated is not None and stated.upper() != "UNKNOWN":  # what older builders write for nothing
+            return stated
+    texts = [
+        one for place in ("licenses", ".") for one in sorted((folder / place).glob("*")) if LICENSE_FILE.match(one.name)
+    ]
+    found = {licenses.of_text(one.read_text(encoding="utf-8", errors="replace")) for one in texts}
+    known = sorted(one for one in found if one is not None)
+    # One text that is not known stands in the way of the others: it may say something else.
+    return " AND ".join(known) if known and None not in found else licenses.UNKNOWN if texts else None
 
 
 def _repository(fields: dict[str, str]) -> str | None:
