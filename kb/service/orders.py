@@ -22,8 +22,8 @@ USES = ("awkward", "target")
 
 
 QUICK: dict[str, Any] = {
-    "pairs": 6, "extensions": 1, "confirm": False, "least_calls": 2, "most_bytes": 64 << 20, "draw_s": 5.0,
-    "exact_s": 2.0,
+    "pairs": 6, "extensions": 1, "confirm": False, "least_calls": 2, "most_bytes": 64 << 20,
+    "slot_bytes": 1 << 30, "draw_s": 5.0, "exact_s": 2.0,
 }  # fmt: skip
 """The effort of a quick timing, as fields of ``shaping.Effort``."""
 

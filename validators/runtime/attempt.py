@@ -15,6 +15,7 @@ from kb.validators.runtime.lineup import Baseline
 from kb.validators.runtime.pairing import Regime
 from kb.validators.runtime.report import Report
 from kb.validators.runtime.shaping import Effort
+from kb.validators.runtime.stopwatch import Stopwatch
 
 Say = Callable[[str], None]
 
@@ -117,6 +118,7 @@ def attempt_steps(
     machine: Machine,
     say: Say | None = None,
     hold: Callable[[dict[str, Any]], None] | None = None,
+    watch: Stopwatch | None = None,
 ) -> Generator[str, None, Attempt]:
     """Make an attempt step by step; the first step may run beside others.
 
@@ -126,6 +128,7 @@ def attempt_steps(
         machine: Where it is made.
         say: Called with a phrase.
         hold: Called with the evidence of values before timing begins, for whoever may be out of time then.
+        watch: Counts the seconds of each phase, and says in which one it failed.
 
     Yields:
         ``turns.TOGETHER`` or ``turns.ALONE``: what the next step needs.
@@ -136,6 +139,8 @@ def attempt_steps(
     Raises:
         JudgeError: The judge cannot work here.
     """
+    clock = watch or Stopwatch()
+    clock.enter("values")
     _require_packages(str(order["language"]))
     began = evidence.now_utc()
     low, high = order["calls"]
@@ -154,10 +159,11 @@ def attempt_steps(
     if hold is not None:
         hold(evident(found) | {"timing_notes": ["time ran out before anything was timed"]})
     try:
-        timed = yield from _timing(order, source, machine, say)
+        timed = yield from _timing(order, source, machine, say, clock)
     except JudgeError as error:  # what was found of the values stands
-        return Attempt(evident(found) | {"timing_notes": [f"not timed: {error.message}"[:300]]}, None)
-    made = evident(_with_reasons(found, timed))
+        note = f"not timed, in phase {clock.phase}: {error.message}"[:1000]
+        return Attempt(_with_seconds(evident(found), clock) | {"timing_notes": [note]}, None)
+    made = _with_seconds(evident(_with_reasons(found, timed)), clock)
     rows = [block["telemetry"] for one in timed.timing for block in one["blocks"]]
     made |= evidence.plain(
         {
@@ -171,6 +177,10 @@ def attempt_steps(
     return Attempt(made, timed.samples)
 
 
+def _with_seconds(made: dict[str, Any], clock: Stopwatch) -> dict[str, Any]:
+    return made | {"seconds": made["seconds"] | clock.seconds}
+
+
 def _require_packages(language: str) -> None:
     """See that what a language is written with is here: that it is not says nothing of a candidate.
 
@@ -181,7 +191,9 @@ def _require_packages(language: str) -> None:
         raise JudgeError("it needs triton, which is not here", "pip install triton")
 
 
-def _timing(order: Mapping[str, Any], source: bytes, machine: Machine, say: Say | None) -> sessions.Steps:
+def _timing(
+    order: Mapping[str, Any], source: bytes, machine: Machine, say: Say | None, watch: Stopwatch
+) -> sessions.Steps:
     regimes, effort = order.get("regimes"), order.get("effort")
     return sessions.timing_steps(
         operators.load(order["operator"]), source, baselines=opponents(order["operator"], machine.device),
@@ -189,6 +201,7 @@ def _timing(order: Mapping[str, Any], source: bytes, machine: Machine, say: Say 
         regimes=None if regimes is None else [Regime(cache, launch) for cache, launch in regimes],
         effort=None if effort is None else Effort(**effort),
         device=machine.device, measured=machine.peaks, ceilings=machine.ceilings, progress=say,
+        watch=watch,
     )  # fmt: skip
 
 

@@ -2,7 +2,8 @@
 
 Orders come on standard input and answers go to a descriptor of their own, one line of JSON each, so that nothing
 printed can be taken for an answer. Between two steps of an order it says what the next one needs, ``together`` or
-``alone``, and waits until it may go on: there may be several inner processes, and only one of them measures.
+``alone``, and waits until it may go on: there may be several inner processes, and only one of them measures. What could
+not be judged comes with a traceback, the phase that it was in, and the seconds of all phases.
 """
 
 import json
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from kb.validators.runtime.attempt import Machine
+    from kb.validators.runtime.stopwatch import Stopwatch
 
 
 def main() -> None:
@@ -47,6 +49,9 @@ def _ready(device: str, job: dict[str, Any]) -> "Machine":
 def _serve(order: dict[str, Any], source: bytes, machine: "Machine", answers: TextIO) -> dict[str, Any]:
     from kb.validators.runtime.attempt import attempt_steps
     from kb.validators.runtime.errors import JudgeError
+    from kb.validators.runtime.stopwatch import Stopwatch, fault_of
+
+    watch = Stopwatch()
 
     def say(what: str) -> None:
         _answer(answers, {"step": what})
@@ -54,7 +59,7 @@ def _serve(order: dict[str, Any], source: bytes, machine: "Machine", answers: Te
     def hold(made: dict[str, Any]) -> None:
         _answer(answers, {"held": made})
 
-    steps = attempt_steps(order, source, machine=machine, say=say, hold=hold)
+    steps = attempt_steps(order, source, machine=machine, say=say, hold=hold, watch=watch)
     try:
         while True:
             _answer(answers, {"needs": next(steps), "peaks": machine.known_peaks})
@@ -64,7 +69,13 @@ def _serve(order: dict[str, Any], source: bytes, machine: "Machine", answers: Te
     except StopIteration as end:
         return {"evidence": end.value.evidence, "samples": end.value.samples, "peaks": machine.known_peaks}
     except JudgeError as error:
-        return {"skipped": f"{error.message} ({error.hint})"}
+        return {"skipped": f"{error.message} ({error.hint})", "log": fault_of(error), **_where(watch)}
+    except Exception as error:  # noqa: BLE001 - a fault of the judge's own costs this entry, and is understood from afar
+        return {"failed": f"{type(error).__name__}: {error}"[:400], "log": fault_of(error), **_where(watch)}
+
+
+def _where(watch: "Stopwatch") -> dict[str, Any]:
+    return {"phase": watch.phase, "seconds": watch.seconds}
 
 
 def _toolchain() -> str:

@@ -78,6 +78,7 @@ def _arguments(argv: Sequence[str] | None, job: Mapping[str, Any]) -> argparse.N
     parser.add_argument("--only", nargs="+", metavar="ID", help="these entries alone")
     parser.add_argument("--limit-s", type=float, metavar="N", help="stop after so many seconds")
     parser.add_argument("--entry-limit-s", type=float, metavar="N", help="give an entry up after so many seconds")
+    parser.add_argument("--alone-limit-s", type=float, metavar="N", help="give it up after so many seconds alone")
     parser.add_argument("--jobs", type=int, metavar="N", help="entries at once; times are always taken one at a time")
     parser.add_argument("--resume", action="store_true", help="go on with the evidence that is there")
     parser.add_argument("--list", action="store_true", help="show the entries and do nothing")
@@ -125,6 +126,9 @@ class _Run:
         self.home = Path()
         self.over = self.broken = False
         self.count = 0
+        self.began = time.monotonic()
+        self.spent: list[dict[str, float]] = []
+        self.alone: list[tuple[float, str]] = []
         self._waiting: deque[dict[str, Any]] = deque()
         self._lock = threading.RLock()
 
@@ -239,17 +243,29 @@ class _Run:
         """Put what came of an entry into the document."""
         with self._lock:
             self._put(said["evidence"])
+            self.spent.append(said["evidence"]["seconds"])
             if said["samples"] is not None:
                 self.document["samples"][said["evidence"]["samples_sha256"]] = said["samples"]
             sys.stdout.write(telling.printable(f"{telling.line(said['evidence'], seconds)}\n"))
             sys.stdout.flush()
 
-    def done(self, order: Mapping[str, Any], label: str, reason: str | None) -> None:
+    def spend(self, phase: str, seconds: float, label: str) -> None:
+        """Take note of how long something took that no entry counts itself."""
+        with self._lock:
+            if phase == turns.ALONE:
+                self.alone.append((seconds, label))
+            else:
+                self.spent.append({phase: seconds})
+
+    def done(self, order: Mapping[str, Any], label: str, skipped: dict[str, Any] | None) -> None:
         """Write the document after an entry, and why it was not judged if it was not."""
         with self._lock:
-            if reason is not None:
-                telling.tell(f"{label}: skipped: {reason}")
-                self.document["skipped"].append({"id": order["id"], "reason": reason[:600]})
+            if skipped is not None:
+                telling.tell(f"{label}: skipped: {skipped['reason']}")
+                if skipped.get("log"):
+                    telling.tell(str(skipped["log"]))
+                self.spent.append(skipped.get("seconds", {}))
+                self.document["skipped"].append({**skipped, "id": order["id"], "reason": skipped["reason"][:800]})
             sealing.write(self.output, self.document, self.key)
 
     def _put(self, made: dict[str, Any]) -> None:
@@ -264,6 +280,7 @@ class _Run:
         accepted = verdicts.count("accepted")
         sys.stdout.write(telling.printable(telling.table(self.document["evidence"], self.document["skipped"])))
         sys.stdout.flush()
+        telling.tell(telling.spent(self.spent, self.alone, time.monotonic() - self.began))
         telling.tell(f"{accepted} of {len(verdicts)} accepted, {len(self.document['skipped'])} skipped")
         if self.output.exists():
             telling.tell(f"next: kb accept {self.output.name}")

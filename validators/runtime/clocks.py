@@ -156,7 +156,8 @@ class CudaBackend:
             self._other = torch.empty(size, dtype=torch.uint8, device="cuda")
 
     def tidy(self) -> None:
-        """Return the allocator's free blocks to the device."""
+        """Return the allocator's free blocks to the device, and what was swept."""
+        self._other = torch.empty(0, dtype=torch.uint8, device="cuda")
         self._empty_cache()
 
 
@@ -215,6 +216,22 @@ class Batches:
                     self._backend.replace(target, origin, size)
         self._device.synchronize()
         return {"derived": len(self._sources)}
+
+    def edit(self, message: Message) -> Message:
+        """Change single elements of slots.
+
+        Args:
+            message: ``rows`` of a slot, a number among its arguments that get new contents, where the element begins
+                there in bytes, how many it has, and where they lie in the shared memory.
+        """
+        rows = []
+        for slot, which, at, size, offset in message["rows"]:
+            tensor, whole = self._moving[slot][which]
+            if not 0 <= at <= at + size <= whole:
+                raise ValueError("an element beyond the end of its tensor")
+            rows.append((tensor.data_ptr() + at, offset, size))
+        self._device.patch(rows)
+        return {"edited": len(rows)}
 
     def _tensor(self, given: Given) -> tuple[torch.Tensor, int]:
         return self._device.argument(given), int(given["tensor"]["size_bytes"])

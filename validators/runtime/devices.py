@@ -31,6 +31,9 @@ _PREPARED = (*((1 << 20,) * 32), *((32 << 20,) * 4))
 Given = dict[str, Any]
 """One argument of a call's message: ``{"value": …}`` or ``{"tensor": place, "home": name}``."""
 
+Patch = tuple[int, int, int]
+"""Address in a tensor, offset in the arena, and bytes."""
+
 
 class Device(Protocol):
     """What the stub needs of a device."""
@@ -52,6 +55,9 @@ class Device(Protocol):
 
     def overwrite(self, given: Sequence[Given]) -> None:
         """Bring the arguments' contents from the arena, and wait."""
+
+    def patch(self, rows: Sequence[Patch]) -> None:
+        """Bring single elements from the arena, and wait."""
 
     def surrender(self, given: Sequence[Given]) -> None:
         """Bring the arguments' contents, as they are now, back into the arena."""
@@ -121,6 +127,9 @@ class HostDevice:
         """Do nothing: the contents are where the judge wrote them."""
 
     def overwrite(self, given: Sequence[Given]) -> None:
+        """Do nothing, likewise."""
+
+    def patch(self, rows: Sequence[Patch]) -> None:
         """Do nothing, likewise."""
 
     def surrender(self, given: Sequence[Given]) -> None:
@@ -202,8 +211,10 @@ class CudaDevice:
         return self._homes[key]
 
     def clear(self) -> None:
-        """Give up all homes; the next arguments live elsewhere."""
+        """Give up all homes, and what calls one at a time need besides; the next arguments live elsewhere."""
         self._homes.clear()
+        self._copies = []
+        self._staging = self._room = torch.empty(0, dtype=torch.uint8, device="cuda")
 
     def before_call(self) -> None:
         """Leave a candidate nothing: no persisting cache lines, and poison in all memory that is free."""
@@ -248,14 +259,18 @@ class CudaDevice:
             self._driver.within(target, source, size)
 
     def overwrite(self, given: Sequence[Given]) -> None:
-        """Copy the contents, or the part of them that is named, into the arguments, and wait."""
+        """Copy the contents into the arguments, and wait."""
         self._driver.use_context(self._context)
         for one in given:
             home = self._home(one)
-            at, size = one.get("part", (0, home.size))
-            if not 0 <= at <= at + size <= home.size:
-                raise ValueError("a part beyond the end of its tensor")
-            self._driver.to_device(home.pointer + at, self._address + one["tensor"]["offset"], size)
+            self._driver.to_device(home.pointer, self._address + one["tensor"]["offset"], home.size)
+        self._driver.synchronize()
+
+    def patch(self, rows: Sequence[Patch]) -> None:
+        """Copy a few bytes each into tensors, and wait."""
+        self._driver.use_context(self._context)
+        for pointer, offset, size in rows:
+            self._driver.to_device(pointer, self._address + offset, size)
         self._driver.synchronize()
 
     def surrender(self, given: Sequence[Given]) -> None:

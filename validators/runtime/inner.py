@@ -83,6 +83,11 @@ class Inner:
         self._errors.seek(0)
         return self._errors.read()[-400:].decode("utf-8", "replace").strip().replace("\n", " | ")
 
+    def printed(self) -> str:
+        """Return the last that it printed on standard error: a traceback, where it has ended by one."""
+        self._errors.seek(0)
+        return self._errors.read()[-6000:].decode("utf-8", "replace")
+
     def end(self) -> None:
         """End it, and with it its workers."""
         if self.process.poll() is None:

@@ -1,6 +1,7 @@
 """One lane of a bundle's run: an inner process, and the entries that it takes one after another. Standard library."""
 
 import argparse
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,9 @@ from kb.validators.runtime.inner import BoxError, Inner, InnerEndedError, OutOfT
 from kb.validators.runtime.telling import tell
 
 _READY_LIMIT_S = 300
+
+_QUICK_ALONE_S = 90.0
+"""Longest step alone of a quick timing on a GPU: all others wait, and what is stuck there would cost the run."""
 
 
 class Run(Protocol):
@@ -43,8 +47,11 @@ class Run(Protocol):
     def file(self, said: Mapping[str, Any], seconds: float) -> None:
         """Put what came of an entry into the document."""
 
-    def done(self, order: Mapping[str, Any], label: str, reason: str | None) -> None:
+    def done(self, order: Mapping[str, Any], label: str, skipped: dict[str, Any] | None) -> None:
         """Write the document after an entry."""
+
+    def spend(self, phase: str, seconds: float, label: str) -> None:
+        """Take note of how long something took that no entry counts itself."""
 
 
 class Lane:
@@ -53,9 +60,13 @@ class Lane:
     def __init__(self, run: Run) -> None:
         self.run = run
         self.inner: Inner | None = None
+        self._fault: dict[str, Any] = {}
+        """What the inner process says of a fault of its own: traceback, phase, seconds."""
         self.held: dict[str, Any] | None = None
         self._turn: str | None = None
-        self._ends = 0.0
+        self._since = self._ends = 0.0
+        self._alone_limit_s = math.inf
+        self._label = self._last = ""
 
     def work(self) -> None:
         """Take entries until none is left.
@@ -67,13 +78,15 @@ class Lane:
         while (order := self.run.next()) is not None:
             label = f"[{order['number']}/{self.run.count}] {order['id']}@{order['version']}"
             self.held = None
+            self._label, self._last = label, "nothing yet"
+            skipped: dict[str, Any] | None = None
+            self._alone_limit_s = self._limit_alone(order)
             try:
                 self._take(turns.TOGETHER)
                 self._ends = time.monotonic() + self.run.asked.entry_limit_s
                 self._start()
                 reason = self._fitting(order)
-                if reason is None:
-                    reason = self._one(order, label)
+                skipped = self._one(order, label) if reason is None else {"reason": reason}
             except OutOfTimeError:
                 tell(f"{label}: stopped{'; its values are kept' if self.held else ''}")
                 self.run.keep_held(self.held)
@@ -81,22 +94,34 @@ class Lane:
             except (InnerEndedError, ValueError, KeyError, TypeError) as error:
                 # Gone, stuck, or not making sense: it costs this entry, and the next one gets a new process.
                 self.run.keep_held(self.held)
+                printed = "" if self.inner is None else self.inner.printed()
                 self.end()
                 if self.run.over:
                     raise OutOfTimeError from error
                 self.run.broken = True
                 reason = str(error) if isinstance(error, InnerEndedError) else f"the judge's process: {error!r}"
+                skipped = {"log": printed, **self._fault, "reason": f"{reason}; the last step was: {self._last}"}
             finally:
+                self._fault = {}
                 self._give()
-            self.run.done(order, label, reason)
+            self.run.done(order, label, skipped)
+
+    def _limit_alone(self, order: Mapping[str, Any]) -> float:
+        """Return how long one step of an entry may have the machine to itself: everybody else waits for it."""
+        asked: float | None = self.run.asked.alone_limit_s
+        if asked is not None:
+            return asked
+        return _QUICK_ALONE_S if order.get("effort") and self.run.asked.device != "cpu" else math.inf
 
     def _take(self, need: str) -> None:
         self._give()
         self.run.turns.take(need, deadline=self.run.deadline)
-        self._turn = need
+        self._turn, self._since = need, time.monotonic()
 
     def _give(self) -> None:
         if self._turn is not None:
+            if self._turn == turns.ALONE:
+                self.run.spend("alone", time.monotonic() - self._since, self._label)
             self.run.turns.give(self._turn)
         self._turn = None
 
@@ -116,6 +141,7 @@ class Lane:
         """Start the inner process unless it runs, and see that it can work here."""
         if self.inner is not None:
             return
+        began = time.monotonic()
         self.inner = Inner(self.run.home, self.run.asked.device)
         if self.run.over:
             raise OutOfTimeError
@@ -135,6 +161,7 @@ class Lane:
             if self.run.archive.is_relative_to(folder):
                 raise BoxError(f"candidates may read {folder}: move {self.run.archive.name} and its key somewhere else")
         self.run.meet(said)
+        self.run.spend("process", time.monotonic() - began, self._label)
 
     def _fitting(self, order: Mapping[str, Any]) -> str | None:
         """Say why an entry is not for this device, or None."""
@@ -144,8 +171,8 @@ class Lane:
         reason = order["runs_on"][arch]
         return None if reason is None else str(reason)
 
-    def _one(self, order: Mapping[str, Any], label: str) -> str | None:
-        """Have one entry judged; returns why it could not be."""
+    def _one(self, order: Mapping[str, Any], label: str) -> dict[str, Any] | None:
+        """Have one entry judged; returns why it could not be: ``reason``, and what helps to understand it."""
         if self.inner is None:
             raise InnerEndedError("it was not started")
         began = time.monotonic()
@@ -154,7 +181,8 @@ class Lane:
         while True:
             said = self._hear()
             if "step" in said:
-                self._step(f"{label}: {time.monotonic() - began:.0f} s: {said['step']}")
+                self._last = str(said["step"])[:200]
+                self._step(f"{label}: {time.monotonic() - began:.0f} s: {self._last}")
             elif "held" in said:
                 self.held = said["held"]
             elif "needs" in said:
@@ -164,7 +192,10 @@ class Lane:
                 self._ends += time.monotonic() - asked  # others' turns are not its own time
                 self.inner.send({"peaks": self.run.peaks})
             elif "skipped" in said:
-                return str(said["skipped"])
+                return {"reason": str(said["skipped"]), **_told(said)}
+            elif "failed" in said:
+                self._fault = _told(said)
+                raise InnerEndedError(f"the judge failed in phase {said['phase']}: {said['failed']}")
             else:
                 self.run.learn(said["peaks"])
                 self.run.file(said, time.monotonic() - began)
@@ -185,10 +216,18 @@ class Lane:
         if self.inner is None:
             raise InnerEndedError("it was not started")
         deadline = self.run.deadline
+        alone = self._since + self._alone_limit_s if self._turn == turns.ALONE else math.inf
         try:
-            return self.inner.answer(self._ends if deadline is None else min(deadline, self._ends))
+            return self.inner.answer(min(self._ends, alone, math.inf if deadline is None else deadline))
         except OutOfTimeError:
             if deadline is not None and time.monotonic() >= deadline:
                 raise
+            if time.monotonic() >= alone:
+                raise InnerEndedError(f"given up after {self._alone_limit_s:.0f} s alone; --alone-limit-s") from None
             limit = self.run.asked.entry_limit_s
             raise InnerEndedError(f"given up after {limit:.0f} s; --entry-limit-s gives it more") from None
+
+
+def _told(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an inner process says of why it could not go on: traceback, phase, seconds of each phase."""
+    return {name: said[name] for name in ("log", "phase", "seconds") if name in said}

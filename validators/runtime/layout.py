@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from kb.validators.runtime.arena import Placed, aligned
+from kb.validators.runtime.arena import Placed, aligned, span_bytes
 from kb.validators.runtime.contents import Edit
 from kb.validators.runtime.reference import DTYPE_NAMES, storage
 from kb.validators.runtime.supply import Drawn
@@ -54,7 +54,7 @@ class Layout:
 
     def _place(self, one: torch.Tensor) -> Placed:
         offset = self.size_bytes
-        size = len(storage(one))
+        size = span_bytes(one.shape, one.stride(), one.itemsize)
         self.size_bytes = aligned(offset + size)
         return Placed(DTYPE_NAMES[one.dtype], tuple(one.shape), tuple(one.stride()), offset, size)
 

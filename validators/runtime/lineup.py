@@ -14,7 +14,15 @@ from kb.validators.runtime import accelerator, building
 from kb.validators.runtime.assessing import ArbiterProcess
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.pairing import Regime
-from kb.validators.runtime.shaping import Effort, Trial, changes_show, few_slots, reading_bounds, try_out
+from kb.validators.runtime.shaping import (
+    Effort,
+    Trial,
+    changes_show,
+    drawn_ahead,
+    may_be_copied,
+    reading_bounds,
+    try_out,
+)
 from kb.validators.runtime.sides import FailedError, Side
 from kb.validators.runtime.supply import ShapesVaryError, Supply
 
@@ -119,7 +127,7 @@ class Lineup:
         try:
             side.start(self.operator, workloads)
         except (FailedError, WorkerEndedError) as error:
-            return f"{name}: {str(error)[:200]}"
+            return f"{name}: {str(error)[:200]}{side.said()}"
         return None
 
     def rehearse(self, regimes: Sequence[Regime], effort: Effort, *, arbiter: ArbiterProcess | None = None) -> None:
@@ -138,10 +146,10 @@ class Lineup:
             for regime in regimes:
                 supply = self._supply(workload, regime)
                 with contextlib.suppress(ShapesVaryError):  # trying out tells
-                    supply.kept(few_slots(supply, self.kind, effort))
+                    supply.kept(drawn_ahead(supply, self.kind, effort))
             if cold is not None and self.kind != accelerator.CPU:
                 supply = self._supply(workload, cold)
-                self._copied[which] = supply.can_be_edited and self._changes_show(
+                self._copied[which] = may_be_copied(supply, self.kind) and self._changes_show(
                     supply, arbiter if building.heavy(self.operator, workload) else None
                 )
 
@@ -205,11 +213,11 @@ class Lineup:
                     copied = copied and reading_bounds(supply, self.kind, peaks)
                     trial = try_out(side, supply, regime=regime, peaks=peaks, effort=effort, copied=copied)
                 except FailedError as error:
-                    self.notes.append(f"{label}: {error.detail[:200]}")
+                    self.notes.append(f"{label}: {error.detail[:200]}{side.said()}")
                 except ShapesVaryError:
                     self.notes.append(f"{label}: the shapes of the arguments vary from call to call")
                 except (WorkerEndedError, JudgeError) as error:
-                    self.notes.append(f"{label}: {str(error)[:200]}")
+                    self.notes.append(f"{label}: {str(error)[:200]}{side.said()}")
                     self.sides.pop(source).end()  # to be started again if it is an opponent
                     return
                 else:

@@ -14,10 +14,12 @@ from typing import Any
 
 from kb.validators.operators.spec import Arguments, Operator, Workload
 from kb.validators.runtime.assessing import ArbiterProcess
+from kb.validators.runtime.batches import Batch, Clocked
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.layout import Contents, Layout, contents_of, moving_bytes
 from kb.validators.runtime.scrutiny import Result, Scrutiny
-from kb.validators.runtime.sides import Batch, Clocked, FailedError, Side
+from kb.validators.runtime.sides import FailedError, Side
+from kb.validators.runtime.stopwatch import Stopwatch
 from kb.validators.runtime.supply import Drawn, Supply
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.turns import ALONE, TOGETHER, finished
@@ -139,7 +141,9 @@ class Session:
         telemetry: Telemetry,
         arbiter: ArbiterProcess | None = None,
         example: Arguments | None = None,
+        watch: Stopwatch | None = None,
     ) -> None:
+        self._watch = watch or Stopwatch()
         self.regime, self.shape, self.telemetry = regime, shape, telemetry
         self.sides = {CANDIDATE: candidate, BASELINE: baseline}
         self.supply = Supply(operator, workload, shared=regime.cache == "warm", budget_s=shape.draw_s, example=example)
@@ -176,7 +180,8 @@ class Session:
             JudgeError: The baseline failed; a ``WrongBaselineError`` if its results are wrong.
         """
         blocks: list[dict[str, Any]] = []
-        yield TOGETHER
+        self._watch.enter("drawing")
+        yield from self._watch.turn(TOGETHER)
         self._begin()
         while len(blocks) < 2 * self.shape.most_pairs:
             pair = len(blocks) // 2
@@ -184,14 +189,17 @@ class Session:
                 break
             left = self.shape.pairs - pair % self.shape.pairs
             leg = self._leg(pair, min(left, self._pairs_at_once))
-            yield ALONE
+            self._watch.enter("alone")
+            yield from self._watch.turn(ALONE)
             self.prepare(leg.first)
             blocks += [block for one in leg.pairs for block in self._pair(one)]
             for who in self.sides:
                 self._guarded(who, Side.release)
-            yield TOGETHER
+            self._watch.enter("compare")
+            yield from self._watch.turn(TOGETHER)
             for one in leg.pairs:
                 self._examine(one)
+            self._watch.enter("drawing")
         return blocks
 
     def _begin(self) -> None:
@@ -341,7 +349,8 @@ class Session:
             return act(self.sides[who])
         except (FailedError, WorkerEndedError) as error:
             if who == BASELINE:
-                raise JudgeError(f"the baseline failed: {error}", "time against another one") from error
+                said = self.sides[who].said()
+                raise JudgeError(f"the baseline failed: {error}{said}", "time against another one") from error
             raise FailedError(error.reason, error.detail) from error
 
     def _look_at_inputs(self, drawn: Sequence[Drawn], batch: Batch, picks: Sequence[int]) -> None:

@@ -1,5 +1,6 @@
 """What a worker's replies may look like. Everything else is a broken protocol, and never an error of the judge."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,18 @@ def failure(reply: dict[str, Any]) -> str | None:
     if not isinstance(kind, str) or not isinstance(message, str):
         raise ForgedReplyError("an error without text")
     return report.escaped(f"{kind}: {message}", 500)
+
+
+def reading(raw: object) -> float | None:
+    """Return a worker's own reading, or None where it is no time at all."""
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not math.isfinite(raw) or not 0 <= raw < 1e12:
+        return None
+    return float(raw)
+
+
+def is_out_of_memory(detail: str) -> bool:
+    """Tell whether a failure is that a device had no memory left, which others may have taken."""
+    return "out of memory" in detail.lower() or "OutOfMemoryError" in detail
 
 
 def claims(reply: dict[str, Any]) -> list[Claim]:

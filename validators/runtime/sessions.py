@@ -17,13 +17,14 @@ from functools import partial
 from typing import Any
 
 from kb.validators.operators.spec import Operator, Workload
-from kb.validators.runtime import accelerator, assessing, building, peaks, report, statistics, turns
+from kb.validators.runtime import accelerator, assessing, building, peaks, replies, report, statistics, turns
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.floors import floor_of, operand_dtype
 from kb.validators.runtime.lineup import Baseline, Lineup, Task, shown
 from kb.validators.runtime.pairing import BASELINE, NotCapturableError, Regime, Session, WrongBaselineError
 from kb.validators.runtime.shaping import Effort
 from kb.validators.runtime.sides import FailedError, Side
+from kb.validators.runtime.stopwatch import Stopwatch
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.turns import ALONE, TOGETHER
 from kb.validators.runtime.verdicts import Verdict
@@ -136,6 +137,7 @@ def timing_steps(
     memory_bytes: int = 4 << 30,
     limit_s: float = 60.0,
     progress: Say | None = None,
+    watch: Stopwatch | None = None,
 ) -> Steps:
     """Time one candidate step by step; the first step may run beside others.
 
@@ -152,6 +154,7 @@ def timing_steps(
         memory_bytes: Most memory.
         limit_s: Longest time for one answer.
         progress: Called with a phrase.
+        watch: Counts the seconds of each phase.
 
     Yields:
         ``TOGETHER`` or ``ALONE``: what the next step needs.
@@ -163,7 +166,8 @@ def timing_steps(
         JudgeError: The judge itself cannot time here.
     """
     say = progress or (lambda _: None)
-    run = _Timing(operator, source, device, effort or Effort(), ceilings or {}, memory_bytes, limit_s, say)
+    clock = watch or Stopwatch()
+    run = _Timing(operator, source, device, effort or Effort(), ceilings or {}, memory_bytes, limit_s, say, clock)
     with contextlib.closing(run):
         return (yield from run.steps(baselines, workloads, REGIMES[run.kind] if regimes is None else regimes, measured))
 
@@ -188,6 +192,7 @@ class _Timing:
     memory_bytes: int
     limit_s: float
     say: Say
+    watch: Stopwatch
     notes: list[str] = field(default_factory=list)
     verdict: Verdict = field(default_factory=Verdict)
     peaks: dict[str, Any] = field(default_factory=dict)
@@ -216,23 +221,29 @@ class _Timing:
         measured: Callable[[], Mapping[str, Any]] | None,
     ) -> Steps:
         """Try out, time, and time again what showed a difference."""
+        self.watch.enter("baselines")
         self.lineup = lineup = Lineup(
             self.operator, workloads, side=self._side, kind=self.kind, say=self.say, notes=self.notes
         )
         lineup.open(baselines)
         self._start_arbiter(workloads)
+        self.watch.enter("rehearsal")
         lineup.rehearse(regimes, self.effort, arbiter=self.arbiter)
-        yield ALONE
+        self.watch.enter("peaks")
+        yield from self.watch.turn(ALONE)
         self.peaks = dict(measured()) if measured is not None else _peaks(self.device, self.say)
+        self.watch.enter("try-outs")
         tasks = lineup.choose(regimes, self.peaks, self.effort)
-        yield TOGETHER
+        self.watch.enter("candidate")
+        yield from self.watch.turn(TOGETHER)
         raws = yield from self._round(lineup, tasks)
         results = [raw for _, raw in raws]
         superseded: list[dict[str, Any]] = []
         timing = statistics.recompute(self._samples(results, superseded))
         again = [i for i, one in enumerate(timing) if one["verdict"] in ("FAST", "SLOW")]
         if self.effort.confirm and again and not self.verdict.reasons:
-            yield TOGETHER
+            self.watch.enter("candidate")
+            yield from self.watch.turn(TOGETHER)
             self.say("confirming")
             second = yield from self._round(lineup, [raws[i][0] for i in again])
             places = {raws[i][0].place: i for i in again}
@@ -280,7 +291,13 @@ class _Timing:
             self.verdict.on_changes(candidate.changed())
             self.verdict.on_remains(candidate.worker)
         except (FailedError, WorkerEndedError) as error:
-            self.verdict.reject(error.reason, report.escaped(error.detail or "while it was timed", 300))
+            said = candidate.said()
+            if self.kind != accelerator.CPU and replies.is_out_of_memory(error.detail):
+                # Others may have taken it, and nobody is accepted for it.
+                self.notes.append(f"the device had no memory left: {report.escaped(error.detail, 200)}{said}")
+            else:
+                self.notes.append(f"in phase {self.watch.phase}: {error.reason}{said}")
+                self.verdict.reject(error.reason, report.escaped(error.detail or "while it was timed", 300))
         finally:
             candidate.end()
         return sorted(found, key=lambda pair: pair[0].place)
@@ -296,7 +313,7 @@ class _Timing:
             session = Session(
                 self.operator, task.workload, regime=task.regime, shape=task.trial.shape, candidate=candidate,
                 baseline=baseline, telemetry=self.telemetry, arbiter=self.arbiter if heavy else None,
-                example=task.example,
+                example=task.example, watch=self.watch,
             )  # fmt: skip
             try:
                 blocks = yield from session.steps(is_open=partial(self._is_open, task))

@@ -12,11 +12,12 @@ from typing import Any
 
 from kb.validators.runtime import accelerator
 from kb.validators.runtime.assessing import ArbiterProcess
+from kb.validators.runtime.batches import Batch
 from kb.validators.runtime.floors import operand_dtype, rate_tflops
 from kb.validators.runtime.layout import Layout, contents_of
 from kb.validators.runtime.pairing import Regime, Shape
 from kb.validators.runtime.scrutiny import Scrutiny
-from kb.validators.runtime.sides import Batch, FailedError, Side
+from kb.validators.runtime.sides import FailedError, Side
 from kb.validators.runtime.statistics import median
 from kb.validators.runtime.supply import Supply
 
@@ -49,6 +50,9 @@ _SWAP_SHARE = 0.02
 _SHOWN = 4
 """Changes of one element that all have to show, for copies to be admitted."""
 
+_AHEAD_BYTES = 1 << 30
+"""Most contents that are drawn before baselines are tried out."""
+
 _TRIAL_SLOTS, _TRIALS, _PIPE_READINGS = 8, 3, 15
 
 
@@ -69,6 +73,8 @@ class Effort:
     """Whether a difference is measured again in fresh processes, whose result replaces the first."""
     most_bytes: int | None = None
     """Most new contents of one batch, whose drawing takes most of the time; None: as many as the device's bound."""
+    slot_bytes: int | None = None
+    """Most bytes of the slots that are drawn, weights included, all of which are uploaded; None: the device's bound."""
     draw_s: float | None = None
     """Time for drawing in one session beyond which contents come back to other weights; None: ``supply.BUDGET_S``."""
     exact_s: float | None = None
@@ -95,15 +101,11 @@ def measure_pipe_us(side: Side, launch: str = "eager") -> tuple[float, float]:
 
     Args:
         side: Whose.
-        launch: ``graph``: that of an empty graph.
-
-    Raises:
-        FailedError: No graph can be captured.
+        launch: ``graph``: that of an empty graph; where none can be captured, that of no call at all, which is less.
     """
     batch = Batch((), launch=launch)
-    failed = side.capture(batch) if launch == "graph" else None
-    if failed is not None:
-        raise FailedError("crashed", failed)
+    if launch == "graph" and side.capture(batch) is not None:
+        batch = Batch(())
     readings = [side.time([], batch, picks=()).wall_us for _ in range(_PIPE_READINGS)]
     side.rest()
     return median(readings), min(readings)
@@ -138,11 +140,7 @@ def shape_for(
     """
     own = supply.moving_bytes + (0 if regime.cache == "warm" else supply.static_bytes)
     wanted = max(effort.least_calls, math.ceil(pipe_us / PIPE_SHARE / max(call_us, 0.01)))
-    new_bytes = effort.most_bytes or _MOVING_BYTES[kind]
-    most = min(
-        MOST_SLOTS[kind], _SLOT_BYTES[kind] // max(own, 1), new_bytes // max(supply.moving_bytes, 1),
-        effort.most_slots or MOST_SLOTS[kind],
-    )  # fmt: skip
+    most = _most_drawn(supply, own, kind, effort)
     sweep = 0
     if regime.cache == "warm":
         most = min(most, (cache_bytes // 2 - supply.static_bytes) // max(supply.moving_bytes, 1))
@@ -170,6 +168,22 @@ def _kept_bytes(supply: Supply) -> int:
     """Return what a copied slot takes: its arguments and, until the batch is over, its results."""
     cost = supply.operator.cost(supply.workload.axes, supply.workload.dtype)
     return max(supply.moving_bytes + supply.static_bytes, int(cost.essential_bytes))
+
+
+def _most_drawn(supply: Supply, own: int, kind: str, effort: Effort) -> int:
+    """Return how many slots may be drawn; ``own`` bytes each."""
+    fitting = (effort.slot_bytes or _SLOT_BYTES[kind]) // max(own, 1)
+    new = (effort.most_bytes or _MOVING_BYTES[kind]) // max(supply.moving_bytes, 1)
+    return min(MOST_SLOTS[kind], fitting, new, effort.most_slots or MOST_SLOTS[kind])
+
+
+def drawn_ahead(supply: Supply, kind: str, effort: Effort) -> int:
+    """Return for how many slots contents are drawn before baselines are tried out, so that nobody draws alone."""
+    few = few_slots(supply, kind, effort)
+    if kind == accelerator.CPU:
+        return few
+    own = supply.moving_bytes + supply.static_bytes
+    return max(few, min(_most_drawn(supply, own, kind, effort), _AHEAD_BYTES // max(own, 1)))
 
 
 def few_slots(supply: Supply, kind: str, effort: Effort) -> int:
@@ -226,13 +240,26 @@ def try_out(
     return Trial(median(readings), min(readings), pipe_us, least_pipe_us, shape)
 
 
+def may_be_copied(supply: Supply, kind: str) -> bool:
+    """Tell whether slots may be copies of drawn ones, as far as can be told before anything was measured.
+
+    A copy has its source's weights, which whoever knows the source's result need not read again: he reads the other
+    inputs, what they were before, and that result. So weights must be less than inputs and results together. And there
+    must be room for more than one slot.
+    """
+    if kind == accelerator.CPU or 2 * _kept_bytes(supply) > _SLOT_BYTES[kind] or not supply.can_be_edited:
+        return False
+    cost = supply.operator.cost(supply.workload.axes, supply.workload.dtype)
+    return supply.static_bytes <= cost.essential_bytes - supply.static_bytes
+
+
 def reading_bounds(supply: Supply, kind: str, peaks: Mapping[str, Any]) -> bool:
     """Tell whether reading is most of the work, so that looking for what changed gains nothing.
 
     Whoever looks for what changed, to compute that alone, has to read all of the input, and what it was before. Where
     arithmetic is most of the work that would pay, and contents are drawn.
     """
-    if kind == accelerator.CPU or not supply.can_be_edited:
+    if not may_be_copied(supply, kind):
         return False
     workload = supply.workload
     cost = supply.operator.cost(workload.axes, workload.dtype)

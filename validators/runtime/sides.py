@@ -7,23 +7,22 @@ computed ahead. On a GPU the worker itself uploads them, before the clock runs; 
 what shows work ahead there.
 """
 
-import math
 import os
 import secrets
 import select
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kb.validators.operators.spec import Operator, Workload
-from kb.validators.runtime import accelerator, building, processes, replies, sandbox
+from kb.validators.runtime import accelerator, building, processes, replies, report, sandbox
 from kb.validators.runtime.arena import Arena, aligned
+from kb.validators.runtime.batches import Batch, Clocked
 from kb.validators.runtime.clocks import DONE_AT, MARK_BYTES
-from kb.validators.runtime.errors import JudgeError
+from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.layout import Edits, Layout
 from kb.validators.runtime.scrutiny import Result
 from kb.validators.runtime.verdicts import MILD, require
@@ -37,36 +36,14 @@ _MARKS_BYTES = 4096
 _LOAD_AT_ONCE, _HAND_AT_ONCE = 1024, 512
 """Tensors and calls of one message: none may grow beyond what the protocol admits."""
 
-_EDIT_BYTES = 256
-"""Room in the shared memory for one changed element."""
+_BRING_BYTES = 256 << 20
+"""Most of the shared memory that contents on their way to a GPU take at once: what was touched stays taken."""
+
+_BATCH_LIMIT_S = 20.0
+"""Longest timed batch on a GPU: everybody waits for it."""
 
 _SPINS = 256
 """Looks at the shared memory between two looks at the channel."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What is asked of one batch."""
-
-    order: tuple[int, ...]
-    """Slot of each call."""
-    swaps: tuple[tuple[int, int, int], ...] = ()
-    """Position in the order, its slot, and the spare whose contents come into it before the call."""
-    launch: str = "eager"
-    sweep_bytes: int = 0
-    touch: bool = False
-
-
-@dataclass(frozen=True)
-class Clocked:
-    """Times of one batch, microseconds."""
-
-    wall_us: float
-    device_us: float | None
-    tail_us: float
-    """From the answer until the outputs of some calls were handed over."""
-    sweep_us: float | None
-    """How long the worker took to get ready, with a sweep in it; None where the judge sweeps itself."""
 
 
 class FailedError(Exception):
@@ -131,6 +108,7 @@ class Side:
             self.worker.close_build(forgive=MILD)
             if failed is not None:
                 raise FailedError("crashed", f"{failed} (while building)")
+            self.release()  # what calls one at a time took would stay taken while others run
 
     def end(self) -> None:
         """End the worker and give its memory back."""
@@ -138,17 +116,24 @@ class Side:
         self.worker.end()
         self.arena.close()
 
+    def said(self) -> str:
+        """Return the last that the worker printed, in words for a note; empty if it was nothing."""
+        tail = self.worker.output().strip()[-500:]
+        return f"; it said: {report.escaped(tail, 500)}" if tail else ""
+
     def rest(self) -> None:
         """Stop all processes of the worker, and see to it that they stand still."""
         pids = self.worker.pids()
         self._stopped = pids[1:] or pids
         processes.send_signal(self._stopped, signal.SIGSTOP)
         deadline = time.monotonic() + 1.0
-        while time.monotonic() < deadline and not all(processes.still(pid) for pid in self._stopped):
+        while not (still := all(processes.still(pid) for pid in self._stopped)) and time.monotonic() < deadline:
             pass
+        self.worker.stands_still = still
 
     def wake(self) -> None:
         """Let the worker's processes go on."""
+        self.worker.stands_still = False
         processes.send_signal(self._stopped, signal.SIGCONT)
         self._stopped = []
 
@@ -229,7 +214,7 @@ class Side:
         if picks:
             self._ask({"op": "outputs_of", "calls": list(picks), "offset": self._output_at})
         tail_us = (time.perf_counter() - began) * 1e6
-        return Clocked(wall_us, _number(reply.get("device_us")), tail_us, None if cpu else ready_us)
+        return Clocked(wall_us, replies.reading(reply.get("device_us")), tail_us, None if cpu else ready_us)
 
     def _arm(self, batch: Batch, place: int, mark: bytes) -> str:
         message = {
@@ -249,7 +234,9 @@ class Side:
         """Set the batch off and wait for its end; returns microseconds by this clock."""
         memory, channel, pids = self.arena.memory, self.worker.channel, self._stopped
         end = place + DONE_AT
-        deadline = time.monotonic() + self.limit_s
+        limit_s = self.limit_s if patient else min(self.limit_s, _BATCH_LIMIT_S)
+        deadline = time.monotonic() + limit_s
+        self.worker.stands_still = False
         began = time.perf_counter()
         memory[place : place + MARK_BYTES] = mark
         for pid in pids:
@@ -262,8 +249,10 @@ class Side:
             spins = 0
             while memory[end : end + MARK_BYTES] != mark:
                 spins += 1
-                if spins % _SPINS == 0 and (select.select([channel], [], [], 0)[0] or time.monotonic() > deadline):
+                if spins % _SPINS == 0 and select.select([channel], [], [], 0)[0]:
                     break
+                if spins % _SPINS == 0 and time.monotonic() > deadline:
+                    raise WorkerEndedError("timed_out", f"a timed batch took more than {limit_s:g} s")
             ended = time.perf_counter()
         self._stopped = []
         return (ended - began) * 1e6
@@ -284,7 +273,7 @@ class Side:
         waiting: list[dict[str, Any]] = []
         offset = 0
         for number, index, data in rows:
-            if waiting and (offset + len(data) > self._output_at or len(waiting) >= _LOAD_AT_ONCE):
+            if waiting and (offset + len(data) > _BRING_BYTES or len(waiting) >= _LOAD_AT_ONCE):
                 self._ask({"op": "reload", "arguments": waiting})
                 waiting, offset = [], 0
             given = self._layout.given(number, index)
@@ -312,18 +301,18 @@ class Side:
         if not edits:
             return
         self._derive(lasting=False)
-        waiting: list[dict[str, Any]] = []
+        rows: list[list[int]] = []
+        packed = bytearray()
         for number, edit in edits:
+            data = edit.data
             if self.kind == accelerator.CPU:
-                self.arena.write(self._layout.places[number][edit.index].offset + edit.offset, edit.data)
-                continue
-            given = self._layout.given(number, edit.index)
-            given["tensor"]["offset"] = aligned(len(waiting) * _EDIT_BYTES)
-            given["part"] = [edit.offset, len(edit.data)]
-            self.arena.write(given["tensor"]["offset"], edit.data)
-            waiting.append(given)
-        for at in range(0, len(waiting), _LOAD_AT_ONCE):
-            self._ask({"op": "reload", "arguments": waiting[at : at + _LOAD_AT_ONCE]})
+                self.arena.write(self._layout.places[number][edit.index].offset + edit.offset, data)
+            else:
+                rows.append([number, self._layout.moving.index(edit.index), edit.offset, len(data), len(packed)])
+                packed += data
+        self.arena.write(0, bytes(packed))
+        for at in range(0, len(rows), _LOAD_AT_ONCE):
+            self._ask({"op": "edit", "rows": rows[at : at + _LOAD_AT_ONCE]})
 
     def outputs(self, calls: Sequence[int]) -> dict[int, Result]:
         """Return what calls of the last batch returned, by their positions in it.
@@ -388,10 +377,3 @@ class Side:
         if failed is not None:
             raise FailedError("crashed", failed)
         return reply
-
-
-def _number(raw: object) -> float | None:
-    """Return a worker's own reading, or None where it is no time at all."""
-    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not math.isfinite(raw) or not 0 <= raw < 1e12:
-        return None
-    return float(raw)

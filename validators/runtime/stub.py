@@ -11,6 +11,7 @@ import mmap
 import os
 import socket
 import sys
+import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -116,6 +117,7 @@ def handlers_of(file: Path, function: str, channel: socket.socket) -> dict[str, 
         "haunt": lambda s, m: _haunt(s, m, function),
         "lay": lambda s, m: s.batches.lay(m),
         "derive": lambda s, m: s.batches.derive(m),
+        "edit": lambda s, m: s.batches.edit(m),
         "capture": lambda s, m: s.batches.capture(_loaded(s), m),
         "batch": lambda s, m: s.batches.batch(_loaded(s), m, partial(_armed, channel, m["ticket"])),
         "outputs_of": _outputs_of,
@@ -138,6 +140,8 @@ def serve(channel: socket.socket, session: Session, handlers: dict[str, Handler]
             reply = handlers[message["op"]](session, message)
         except BaseException as error:  # noqa: BLE001 - whatever a candidate raises becomes a verdict of the judge
             reply = {"error": {"type": type(error).__name__[:80], "message": str(error)[:2000]}}
+            with contextlib.suppress(BaseException):
+                traceback.print_exc(limit=-8)
         with contextlib.suppress(BaseException):
             sys.stdout.flush()
             sys.stderr.flush()

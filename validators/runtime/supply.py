@@ -2,8 +2,8 @@
 
 Arguments that are static by contract (weights) are drawn once for each slot; all others are drawn again for every
 batch, so that no call of any batch has contents that an earlier one had. Only where drawing costs too much, as with the
-weights of many experts, which are drawn along and thrown away, the contents of others come back, and then never to the
-weights that they were with.
+weights of many experts, which are drawn along and thrown away, the contents of others come back, to other weights as
+long as there are any, and each time with another element changed where the operator admits that.
 """
 
 import math
@@ -171,7 +171,8 @@ class Supply:
             raise ShapesVaryError
         self._weights = first[: 1 if self.shared else slots] if self.static else []
         cost = (time.monotonic() - began) * batches
-        self._pool = self._coming_back(first, slots, cost) if self.static and cost > self._budget_s else []
+        dear = bool(self.static) and cost > self._budget_s and (slots > 1 or self.can_be_edited)
+        self._pool = self._coming_back(first, slots, cost) if dear else []
         self._turn = 1
         return self._fitted(first, slots)
 
@@ -209,7 +210,8 @@ class Supply:
     def _from_pool(self, slots: int, count: int) -> list[Drawn]:
         at = [(self._turn * slots + k) % len(self._pool) for k in range(count)]
         self._turn += 1
-        return self._fitted([self._pool[i] for i in at], slots)
+        # Each time they differ by another element: with few slots, contents and weights may well meet again.
+        return [self._changed(one) or one for one in self._fitted([self._pool[i] for i in at], slots)]
 
     def siblings(self, drawn: Drawn, count: int) -> list[Drawn]:
         """Return so many sets of arguments that differ from a set, and from one another, by one element each.

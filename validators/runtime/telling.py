@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kb.validators.runtime.stopwatch import summed
+
 _LONGEST = 220
 
 
@@ -45,6 +47,23 @@ def _timing(one: Mapping[str, Any]) -> str:
     ratio = "no ratio" if one["ratio"] is None else f"{one['ratio']:.3f}"
     doubt = f" QUARANTINED {one['quarantined']}" if one["quarantined"] else ""
     return f"{where} {one['verdict']}{doubt} {ratio}, {one['candidate_us']['median']:.4g} us, {one['roofline']:.0%}"
+
+
+def spent(rows: Sequence[Mapping[str, Any]], alone: Sequence[tuple[float, str]], seconds: float) -> str:
+    """Return what a run was spent on: seconds of each phase, all entries together and the longest, and turns alone.
+
+    Args:
+        rows: Seconds by phase, of entries or of something that no entry counts.
+        alone: How long each step alone took, and whose it was.
+        seconds: The whole run.
+    """
+    phases = [f"{name} {total:.0f} ({most:.0f})" for name, (total, most) in summed(rows).items() if total >= 0.5]
+    made = f"seconds by phase (the longest): {', '.join(phases) or 'none'}"
+    if alone:
+        most, whose = max(alone)
+        total = sum(one for one, _ in alone)
+        made += f"\nalone: {len(alone)} steps, {total:.0f} of {seconds:.0f} s, the longest {most:.1f} s by {whose}"
+    return made
 
 
 def table(evidence: Sequence[Mapping[str, Any]], skipped: Sequence[Mapping[str, Any]]) -> str:

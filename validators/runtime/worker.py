@@ -64,6 +64,8 @@ class Worker:
         self._watcher: Watcher | None = None
         self._done = threading.Event()
         self._calm_until = 0.0
+        self.stands_still = False
+        """Whether all its processes were seen to be stopped: nothing of it can grow then, and nobody looks."""
         self._forgiven = 0.0
         """Seconds without a core that have prolonged a limit already."""
         if spawn is None:
@@ -258,7 +260,7 @@ class Worker:
         """Watch memory and disk for as long as the worker lives, whether it was asked something or not."""
         turn = 0
         while not self._done.wait(_POLL_S):
-            if time.monotonic() < self._calm_until:
+            if self.stands_still or time.monotonic() < self._calm_until:
                 continue
             turn += 1
             pids = self.pids()

@@ -8,14 +8,15 @@ import pytest
 
 from kb.validators import operators
 from kb.validators.operators.spec import Workload, generator
+from kb.validators.runtime.batches import Batch
 from kb.validators.runtime.contents import edit_of
 from kb.validators.runtime.layout import Layout, contents_of, moving_bytes
 from kb.validators.runtime.pairing import Regime, Session, Shape
 from kb.validators.runtime.reference import storage
 from kb.validators.runtime.scrutiny import Scrutiny
-from kb.validators.runtime.shaping import Effort, changes_show, reading_bounds, shape_for
-from kb.validators.runtime.sides import Batch, FailedError, Side
-from kb.validators.runtime.supply import Supply
+from kb.validators.runtime.shaping import Effort, changes_show, drawn_ahead, may_be_copied, reading_bounds, shape_for
+from kb.validators.runtime.sides import FailedError, Side
+from kb.validators.runtime.supply import Supply, mixed
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.workplace import Workplace
 from tests.validators.runtime.timed import ATTENTION, HONEST, MEMO
@@ -174,3 +175,42 @@ def test_copies_fill_a_batch_that_new_contents_alone_leave_short_and_their_resul
     assert many.spares == 2
     assert set(copied.sources) == set(range(copied.drawn, copied.slots))
     assert sorted(copied.sources.values()) == sorted(list(range(copied.drawn)) * (copied.copies - 1))
+
+
+def test_where_weights_are_most_of_the_bytes_nobody_may_know_them_from_another_slot() -> None:
+    gemm = operators.load("gemm")
+    thin = Supply(gemm, Workload({"m": 2, "n": 512, "k": 512}, "bfloat16"), shared=False)
+    assert not may_be_copied(thin, "cuda")
+    tall = Supply(gemm, Workload({"m": 4096, "n": 16, "k": 64}, "bfloat16"), shared=False)
+    assert may_be_copied(tall, "cuda")
+    assert not may_be_copied(tall, "cpu")
+
+
+def test_weights_count_in_what_is_drawn_uploaded_and_drawn_ahead() -> None:
+    gemm = operators.load("gemm")
+    supply = Supply(gemm, Workload({"m": 2, "n": 512, "k": 512}, "bfloat16"), shared=False)
+    own = supply.moving_bytes + supply.static_bytes
+    bounded = Effort(slot_bytes=5 * own)
+    cold = {"regime": Regime("cold", "eager"), "kind": "cuda", "cache_bytes": 50 << 20}
+    shape = shape_for(2.0, 25.0, supply, effort=bounded, **cold)  # type: ignore[arg-type]
+    assert shape is not None
+    assert (shape.slots, shape.drawn) == (5, 5)
+    assert drawn_ahead(supply, "cuda", bounded) == 8, "as many as the first trial has"
+    assert drawn_ahead(supply, "cuda", Effort(slot_bytes=50 * own)) == 50
+    one = shape_for(2.0, 25.0, supply, effort=Effort(slot_bytes=own - 1), **cold)  # type: ignore[arg-type]
+    assert one is not None
+    assert one.slots == 1
+
+
+def test_contents_that_come_back_differ_by_an_element_each_time_also_with_a_single_slot() -> None:
+    supply = Supply(OPERATOR, WORKLOAD, shared=False, budget_s=0.0)
+    (first,) = supply.begin(1, 0, 1000)
+    seen = {b"".join(moving_bytes(first, supply.moving))}
+    for (one,) in supply.several(6, 1):
+        assert one.edits
+        remade = mixed(
+            OPERATOR, WORKLOAD, seed=one.seed, static_seed=one.static_seed, edit_seeds=one.edit_seeds
+        )  # as whoever compares draws it again
+        assert storage(remade[0]) == storage(one.arguments[0])  # type: ignore[arg-type]
+        seen.add(b"".join(moving_bytes(one, supply.moving)))
+    assert len(seen) == 7

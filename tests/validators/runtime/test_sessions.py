@@ -16,12 +16,13 @@ import torch
 from kb.validators import operators
 from kb.validators.operators.spec import Workload
 from kb.validators.runtime import pairing, statistics
+from kb.validators.runtime.batches import Batch
 from kb.validators.runtime.errors import JudgeError
 from kb.validators.runtime.lineup import Baseline
 from kb.validators.runtime.pairing import Regime, Session, Shape
 from kb.validators.runtime.sessions import time_candidate, workloads_of
 from kb.validators.runtime.shaping import Effort, shape_for
-from kb.validators.runtime.sides import Batch, FailedError, Side
+from kb.validators.runtime.sides import FailedError, Side
 from kb.validators.runtime.supply import Supply
 from kb.validators.runtime.telemetry import Telemetry
 from kb.validators.runtime.workplace import Workplace
