@@ -31,6 +31,17 @@ ELSEWHERE = {
 }
 """Rows that no single candidate can stand for, and where they are held."""
 
+COMM_ALIKE = {
+    "J1": ("alone_is_a_copy", "local_where_that_is_all"),
+    "J2": ("skips_ranks_without_rows", "root_adds_for_all"),
+    "J3": ("library_halves", "barrier_and_counts"),
+    "J4": ("declared_bfloat16", "padded_messages"),
+    "J5": ("one_rank_works_longer", "reads_the_clock"),
+    "J6": ("fence_then_barrier", "many_writes_one_signal", "waits_at_the_end"),
+    "J7": ("keeps_its_buffers", "two_windows_in_turn"),
+}
+"""Which honest schemes of communication look like the exploits of a row."""
+
 
 @dataclass(frozen=True)
 class Sample:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.redteam.samples import CATALOGUE, CHEATS, CPU_ROWS, ELSEWHERE, HERE, HONEST, Sample
+from tests.redteam.samples import CATALOGUE, CHEATS, COMM_ALIKE, CPU_ROWS, ELSEWHERE, HERE, HONEST, Sample
 
 from kb.validators import operators
 from kb.validators.runtime.judge import Options, judge
@@ -51,6 +51,17 @@ def test_every_family_has_cheats_and_at_least_three_look_alikes() -> None:
     for family in CATALOGUE:
         assert [one for one in CHEATS if one.row.startswith(family)]
         assert len([one for one in HONEST if one.path.parent.name == family.lower()]) >= 3, family
+
+
+def test_every_row_of_schemes_and_strategies_has_two_exploits_and_two_look_alikes() -> None:
+    alike = {row: set(names) for row, names in COMM_ALIKE.items()}
+    for one in HONEST:
+        if one.path.parent.name == "k":
+            alike.setdefault(one.path.stem[:2].upper(), set()).add(one.path.stem)
+    assert set().union(*alike.values()) == {one.path.stem for one in HONEST if one.path.parent.name in "jk"}
+    for row in (row for row in CPU_ROWS if row[0] in "JK"):
+        assert len([one for one in CHEATS if one.row == row]) >= 2, row
+        assert len(alike[row]) >= 2, row
 
 
 def test_every_expected_reason_is_a_reason_of_the_judge() -> None:

@@ -36,6 +36,7 @@ def test_the_end_of_a_run_says_what_each_phase_took_in_all_and_at_most_and_who_w
 
 
 def test_a_fault_is_told_with_its_causes_and_no_longer_than_is_asked_for() -> None:
+    told = ""
     try:
         try:
             dict[str, int]()["slot"]
