@@ -34,7 +34,7 @@ class Arbiter:
         self.arguments: Arguments = ()
         self.expected: tuple[torch.Tensor, ...] = ()
         self.scales: tuple[torch.Tensor | None, ...] = ()
-        self.where = ""
+        self.where = self.why = ""
 
     def begin(self, message: dict[str, Any]) -> dict[str, Any]:
         """Take a plan; its cases come one by one, in order."""
@@ -81,15 +81,17 @@ class Arbiter:
             )  # fmt: skip
             rows.append({"verdict": found.verdict, "max_normalised": found.max_normalised, "detail": found.detail})
         self._release()
-        return {"comparisons": rows, "where": self.where}
+        return {"comparisons": rows, "where": self.where, "why": self.why}
 
     def _compute(self) -> None:
         """Compute on the device; where the reference cannot run there, or has no room, on the CPU."""
         try:
             moved = tuple(one.cuda() if isinstance(one, torch.Tensor) else one for one in self.arguments)
             self._keep(moved)
-            self.where = "device"
-        except (RuntimeError, TypeError, AssertionError):
+            self.where, self.why = "device", ""
+        except (RuntimeError, TypeError, AssertionError) as error:
+            self.why = f"{type(error).__name__}: {error}"[:200]
+            self._release()
             self._keep(self.arguments)
             self.where = "cpu"
         self._release()

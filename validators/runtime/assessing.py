@@ -31,6 +31,8 @@ class ArbiterProcess:
 
     def __init__(self, operator: str, device: str, *, pause: Pause) -> None:
         self.pause = pause
+        self.fell_back: list[str] = []
+        """Why comparisons were computed on the CPU instead, which takes long: one each."""
         self.exchange = Arena(EXCHANGE_BYTES)
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
             boot_command("kb.validators.runtime.arbiter", operator, str(self.exchange.descriptor)),
@@ -110,6 +112,8 @@ class ArbiterProcess:
             rows.append({"offset": offset, "size_bytes": len(data)})
             offset = aligned(offset + len(data))
         reply = self.ask(op="check", workload=_plain(workload), outputs=rows, **(drawn or {}))
+        if reply["where"] == "cpu":
+            self.fell_back.append(str(reply.get("why", "")))
         return [Comparison(one["verdict"], one["max_normalised"], one["detail"]) for one in reply["comparisons"]]
 
     def end(self) -> None:

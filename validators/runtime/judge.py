@@ -285,6 +285,8 @@ class _Judgement:
             self.worker, self.arena, self.operator, self.plan, expectation, limit_s=self.options.call_limit_s
         )
         talk.run(self.verdict.reject)
+        if self.arbiter is not None and self.arbiter.fell_back:
+            self.say(f"{len(self.arbiter.fell_back)} calls were compared on the CPU: {self.arbiter.fell_back[0]}")
         self.cases = talk.results
         self.seconds["calls"] = time.monotonic() - began
         self.verdict.on_changes(talk.changed)

@@ -251,6 +251,9 @@ class _Timing:
                 at = places[task.place]
                 superseded.append(results[at])
                 results[at] = raw | {"confirms": True}
+        if self.arbiter is not None and self.arbiter.fell_back:
+            times, why = len(self.arbiter.fell_back), report.escaped(self.arbiter.fell_back[0], 200)
+            self.notes.append(f"{times} comparisons were computed on the CPU: {why}")
         samples = self._samples(results, superseded)
         kept = () if self.verdict.reasons else tuple(statistics.recompute(samples))
         return Timed(kept, samples, self.verdict, tuple(self.notes))

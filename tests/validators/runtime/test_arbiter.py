@@ -102,3 +102,12 @@ def test_a_case_asked_for_out_of_order_is_the_judges_own_mistake(arbiter: Arbite
 def test_a_spec_that_fails_is_no_verdict(arbiter: ArbiterProcess) -> None:
     with pytest.raises(JudgeError, match="KeyError"):
         arbiter.draw(Workload({"num_tokens": 1, "hidden_size": 8}, "bfloat16", law="none"), 1)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="computes on the device here")
+def test_a_comparison_that_fell_back_to_the_processor_says_why(arbiter: ArbiterProcess) -> None:
+    before = len(arbiter.fell_back)
+    data = answer(Expected(arbiter.draw(LARGE, 11), (), ()))
+    arbiter.check(LARGE, [data], drawn={"seed": 11})
+    (why,) = arbiter.fell_back[before:]
+    assert why.startswith(("AssertionError: ", "RuntimeError: "))
