@@ -50,5 +50,7 @@ def in_order(rows: Sequence[dict[str, Any]], share: Mapping[str, float]) -> list
 def _heavy(row: Mapping[str, Any]) -> bool:
     from kb.validators import operators
 
+    if row["operator"] not in operators.VALUES:  # traces and ranks have no cost that drawing would take
+        return False
     spec = operators.load(str(row["operator"]))
     return any(spec.cost(one["axes"], one["dtype"]).essential_bytes >= _HEAVY_BYTES for one in row["workloads"])

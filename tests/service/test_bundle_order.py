@@ -35,3 +35,9 @@ def test_shares_are_those_of_the_targets_that_can_be_read(tmp_path: Path) -> Non
     broken.mkdir(parents=True)
     (broken / "entry.toml").write_text("schema = 1\n", encoding="utf-8")
     assert shares(Root(tmp_path)) == {}
+
+
+def test_strategies_and_schemes_are_ordered_too() -> None:
+    rows = [row("allocation/kv_block_pool/a", pages=8), row("comm/all_reduce/a", ranks=4), row("kernel/silu/a")]
+    ordered = [one["id"] for one in in_order(rows, {"kv_block_pool": 0.5, "silu": 0.1})]
+    assert ordered == ["allocation/kv_block_pool/a", "kernel/silu/a", "comm/all_reduce/a"]
