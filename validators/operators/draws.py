@@ -129,4 +129,4 @@ def extremes(
     pick = table[torch.randint(0, len(corners), shape, generator=generator)]
     wobble = 1 + 0.1 * torch.rand(shape, generator=generator, dtype=torch.float64)
     sign = 1 - 2 * torch.randint(0, 2, shape, generator=generator).to(torch.float64)
-    return (pick * wobble * sign).to(DTYPES[dtype])
+    return ((pick * wobble).clamp(max=top) * sign).to(DTYPES[dtype])

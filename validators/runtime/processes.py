@@ -11,6 +11,8 @@ SETTLE_S, WINDOW_S, BUSY = 0.05, 0.15, 0.6
 """Grace after the last call, the window in which work is looked for, and the share of one core that counts as busy."""
 
 _LOOKS = 30
+_WINDOWS = 3
+_PATIENCE_S = 6.0
 
 
 def tree(root: int) -> list[int]:
@@ -79,10 +81,11 @@ def runnable_threads(pids: list[int]) -> int:
 
 
 def work_left(pids: Callable[[], list[int]]) -> float | None:
-    """Look for work of processes that should have nothing to do; takes up to 0.6 s where there is some.
+    """Look for work of processes that should have nothing to do; takes 0.6 s where there is some.
 
     On a busy machine a thread that wants to run may not come to it in a whole window: so both count, the CPU time that
-    was used and the time in which threads were ready to use some.
+    was used and the time in which threads were ready to use some. Nor does what is soon done come to its end there: so
+    as long as they were given less than three windows' worth of a core, they are looked at for longer, up to 6 s.
 
     Args:
         pids: Names the processes, called anew for each window.
@@ -90,8 +93,8 @@ def work_left(pids: Callable[[], list[int]]) -> float | None:
     Returns:
         Seconds of work in the last window, None if the processes came to rest.
     """
-    found = 0.0
-    for _ in range(3):
+    windows, given, over = 0, 0.0, time.monotonic() + _PATIENCE_S
+    while True:
         time.sleep(SETTLE_S)
         own = pids()
         before, ready, looks = cpu_seconds(own), 0, 0
@@ -100,10 +103,13 @@ def work_left(pids: Callable[[], list[int]]) -> float | None:
             ready += runnable_threads(own)
             looks += 1
             time.sleep(WINDOW_S / _LOOKS)
-        found = max(cpu_seconds(own) - before, ready / max(looks, 1) * WINDOW_S)
+        used = cpu_seconds(own) - before
+        found = max(used, ready / max(looks, 1) * WINDOW_S)
         if found < BUSY * WINDOW_S:
             return None
-    return found
+        windows, given = windows + 1, given + used
+        if windows >= _WINDOWS and (given >= _WINDOWS * BUSY * WINDOW_S or time.monotonic() > over):
+            return found
 
 
 def deleted_bytes(pids: list[int], *, device: int) -> int:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from kb.validators import operators
+from kb.validators.operators.draws import extremes
 from kb.validators.operators.spec import DTYPES, Arguments, Buffer, Operator, Workload, generator
 from kb.validators.runtime.compare import Comparison, compare_call
 from kb.validators.runtime.contents import draw_arguments
@@ -203,3 +204,13 @@ def test_one_wrong_unit_shows_under_an_exact_law(name: str, law: str) -> None:
 
         assert judged(made[0]).max_normalised == 0.0
         assert judged(off).verdict == "wrong_values"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("largest", [None, 100.0])
+def test_no_corner_is_larger_than_what_was_asked_for(dtype: str, largest: float | None) -> None:
+    """An honest x (1 + erf) doubles x before it halves it: torch's own does so where the processor has AVX-512."""
+    x = extremes((64, 257), dtype, generator(7), largest=largest)
+    assert float(x.abs().max()) == pytest.approx(torch.finfo(DTYPES[dtype]).max / 2 if largest is None else 100.0)
+    assert torch.isfinite(x * 2).all()
+    assert (x.abs() < torch.finfo(DTYPES[dtype]).smallest_normal).any()

@@ -15,6 +15,14 @@ pytestmark = pytest.mark.skipif(platform.system() != "Linux", reason="it reads /
 
 SPINS = "import threading\nprint(flush=True)\nwhile True: pass"
 SLEEPS = "import time\nprint(flush=True)\ntime.sleep(60)"
+TIDIES = """
+import os, time
+os.sched_setaffinity(0, {%d})
+print(flush=True)
+end = time.process_time() + 0.16
+while time.process_time() < end: pass
+time.sleep(60)
+"""
 NAPS = "import time\nprint(flush=True)\nwhile True: time.sleep(0.02)"
 
 
@@ -60,6 +68,23 @@ def test_work_that_comes_to_no_core_is_work_all_the_same(spinning: subprocess.Po
         assert used < 0.3, "the rivals leave it little"
         assert found is not None
         assert found > 0.09
+    finally:
+        for rival in rivals:
+            rival.kill()
+            rival.wait()
+
+
+def test_what_is_soon_done_may_take_its_time_on_a_busy_machine() -> None:
+    one = next(iter(os.sched_getaffinity(0)))
+    rivals = [subprocess.Popen([sys.executable, "-I", "-c", "while True: pass"]) for _ in range(5)]
+    try:
+        for rival in rivals:
+            os.sched_setaffinity(rival.pid, {one})
+        for process in started(TIDIES % one):
+            began = time.monotonic()
+            found = processes.work_left(lambda: [process.pid])  # noqa: B023 - called at once
+            assert found is None
+            assert time.monotonic() - began > 0.6, "it had no core to be done sooner"
     finally:
         for rival in rivals:
             rival.kill()
