@@ -209,7 +209,7 @@ def test_one_wrong_unit_shows_under_an_exact_law(name: str, law: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("largest", [None, 100.0])
 def test_no_corner_is_larger_than_what_was_asked_for(dtype: str, largest: float | None) -> None:
-    """An honest x (1 + erf) doubles x before it halves it: torch's own does so where the processor has AVX-512."""
+    """An honest x (1 + erf) doubles x before it halves it: torch's own does so on some processors."""
     x = extremes((64, 257), dtype, generator(7), largest=largest)
     assert float(x.abs().max()) == pytest.approx(torch.finfo(DTYPES[dtype]).max / 2 if largest is None else 100.0)
     assert torch.isfinite(x * 2).all()
