@@ -65,6 +65,10 @@ class Frozen:
         cls._names = (*cls._names, *own)
 
     def __init__(self, *args: object, **kwargs: object) -> None:
+        # Whoever names all fields, in whatever order, is nearly everybody, and a search makes hundreds of values.
+        if not args and len(kwargs) == len(self._names) and all(name in kwargs for name in self._names):
+            self.__dict__.update({name: kwargs[name] for name in self._names})
+            return
         if len(args) > len(self._names):
             raise TypeError(f"{type(self).__name__} has {len(self._names)} fields, not {len(args)}")
         given: dict[str, object] = dict(zip(self._names, args, strict=False))
@@ -82,7 +86,11 @@ class Frozen:
 
     def with_(self, **changes: object) -> Self:
         """Return a copy with some fields changed."""
-        return type(self)(**{**self.__dict__, **changes})
+        if not all(name in self._names for name in changes):
+            return type(self)(**{**self.__dict__, **changes})  # which says what is wrong
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__, **changes)
+        return made
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is frozen: {name} cannot be set")

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from kb.catalogue import LEXICON, TEXT
+from kb.catalogue import LEXICON, TEXT, read_meta
 from kb.retrieval import words
 from kb.values import Frozen
 
@@ -47,6 +47,10 @@ def _importance(meanings: tuple[tuple[str, str, float], ...]) -> float:
     return max(said, default=0.3)
 
 
+Weighed = tuple[float, tuple[tuple[str, float], ...]]
+"""Importance of a concept, and the token and weight of each of its meanings."""
+
+
 class Concept(Frozen):
     """One phrase of the query that the lexicon knows."""
 
@@ -71,6 +75,8 @@ class Understanding(Frozen):
     """Words that nothing has, and what was read instead."""
     said: frozenset[str] = frozenset()
     """The single words of the terms, as :func:`kb.retrieval.words.stems` cuts them."""
+    weighed: tuple[Weighed, ...] = ()
+    """The concepts as :meth:`agreement` counts them: every search asks some hundred times. Empty: made when asked."""
 
     @property
     def facets(self) -> dict[str, tuple[str, ...]]:
@@ -115,28 +121,39 @@ class Understanding(Frozen):
             return 0.0
         total = 0.0
         most = 0.0
-        for concept in self.concepts:
-            total += concept.importance * self.carried(concept, topics, mentions)
-            most += concept.importance
+        for concept in self.weighed or weighed(self.concepts):
+            total += concept[0] * carried(concept, topics, mentions)
+            most += concept[0]
         return total / most
 
-    @staticmethod
-    def carried(concept: Concept, topics: frozenset[str], mentions: frozenset[str]) -> float:
-        """Return how much of what a phrase means a document carries, 0 to 1.
 
-        Args:
-            concept: The phrase.
-            topics: The facet tokens of what the document is about.
-            mentions: Those of what it only mentions.
-        """
-        missed = 1.0
-        for _, canonical, weight in concept.meanings:
-            token = words.token(canonical)
-            if token in topics:
-                missed *= 1.0 - weight
-            elif token in mentions:
-                missed *= 1.0 - _MENTIONED * weight
-        return 1.0 - missed
+def weighed(concepts: Sequence[Concept]) -> tuple[Weighed, ...]:
+    """Return concepts as they are counted.
+
+    Args:
+        concepts: What was read from a query.
+    """
+    return tuple(
+        (one.importance, tuple((words.token(canonical), weight) for _, canonical, weight in one.meanings))
+        for one in concepts
+    )
+
+
+def carried(concept: Weighed, topics: frozenset[str], mentions: frozenset[str]) -> float:
+    """Return how much of what a phrase means a document carries, 0 to 1.
+
+    Args:
+        concept: The phrase.
+        topics: The facet tokens of what the document is about.
+        mentions: Those of what it only mentions.
+    """
+    missed = 1.0
+    for token, weight in concept[1]:
+        if token in topics:
+            missed *= 1.0 - weight
+        elif token in mentions:
+            missed *= 1.0 - _MENTIONED * weight
+    return 1.0 - missed
 
 
 def understand(connection: sqlite3.Connection, text: str) -> Understanding:
@@ -159,7 +176,7 @@ def understand(connection: sqlite3.Connection, text: str) -> Understanding:
         concepts = _concepts(connection, sequence)
     terms = dict.fromkeys((*_terms(cleaned), *(right for _, right in spelling)))
     meant = _distinct((*concepts, *_together(connection, concepts)))
-    return Understanding(tuple(terms), meant, spelling, words.stems(" ".join(terms)))
+    return Understanding(tuple(terms), meant, spelling, words.stems(" ".join(terms)), weighed(meant))
 
 
 def _concepts(connection: sqlite3.Connection, sequence: Sequence[str]) -> tuple[Concept, ...]:
@@ -212,7 +229,22 @@ def _spelling(
 
 
 def _beginning(connection: sqlite3.Connection, letter: str) -> set[str]:
-    """Return the words of the lexicon that begin with a letter."""
+    """Return the words of the lexicon that begin with a letter; a process that stays reads them once."""
+    lexicon = read_meta(connection, "lexicon")
+    kept = [] if lexicon is None else _kept(lexicon, letter)
+    if not kept:
+        kept.append(_read_beginning(connection, letter))
+    return kept[0]
+
+
+@lru_cache(maxsize=64)
+def _kept(lexicon: str, letter: str) -> list[set[str]]:
+    """Return where the words of one lexicon are kept, by its digest; empty until somebody has read them."""
+    del lexicon, letter
+    return []
+
+
+def _read_beginning(connection: sqlite3.Connection, letter: str) -> set[str]:
     sql = f"SELECT DISTINCT term FROM {LEXICON} WHERE term LIKE ? OR term LIKE ?"  # noqa: S608
     return {
         word

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from kb.models.facts import Standing
 from kb.models.vocabulary import EVIDENCE
 from kb.retrieval import words
-from kb.retrieval.query import FUNCTION_WORDS, Understanding
+from kb.retrieval.query import FUNCTION_WORDS, Understanding, carried, weighed
 from kb.values import Frozen
 
 TYPE_CHECKING = False
@@ -153,20 +153,27 @@ def with_rare(scores: Sequence[float], candidates: Sequence[Candidate], understa
         ValueError: The two differ in length.
     """
     asked = sorted((word, words.root(word)) for word in understanding.said)
-    named = [
-        [float(words.shared(frozenset((word,)), one.tags) or words.asks(root, one.questions, without=FUNCTION_WORDS))
-         for word, root in asked]
-        for one in candidates
-    ]  # fmt: skip
-    meant = [[understanding.carried(concept, one.topics, one.mentions) for concept in understanding.concepts]
-             for one in candidates]  # fmt: skip
-    importance = [concept.importance for concept in understanding.concepts]
+    named = [_named(one, asked) for one in candidates]
+    concepts = understanding.weighed or weighed(understanding.concepts)
+    meant = [[carried(concept, one.topics, one.mentions) for concept in concepts] for one in candidates]
+    importance = [concept[0] for concept in concepts]
     rare_words = _rarity(named, [1.0] * len(asked))
     rare_facets = _rarity(meant, importance)
     most = 1.0 + _RARE_WORDS + _RARE_FACETS
     return [
         round((score + _RARE_WORDS * one + _RARE_FACETS * other) / most, 4)
         for score, one, other in zip(scores, rare_words, rare_facets, strict=True)
+    ]
+
+
+def _named(candidate: Candidate, asked: Sequence[tuple[str, str]]) -> list[float]:
+    """Return for each word, with its root, whether a tag, an operator or a question has it: 0 or 1."""
+    likely = candidate.tags.lower()
+    plain = likely.isascii()
+    roots = words.asked_with(candidate.questions, without=FUNCTION_WORDS)
+    return [
+        float(((not plain or word in likely) and words.shared(frozenset((word,)), candidate.tags)) or root in roots)
+        for word, root in asked
     ]
 
 

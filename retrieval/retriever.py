@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 
 from kb import evidence
-from kb.catalogue import ENTRY, LEXICON, TEXT, decoded
+from kb.catalogue import ENTRY, JSON_COLUMNS, LEXICON, TEXT, stored_json
 from kb.errors import DeviceUnavailableError, IndexStaleError, RetrievalError
 from kb.models.hit import Answer, Hit
 from kb.retrieval import filters, lexical, rank, words
@@ -31,6 +32,10 @@ _CANDIDATES = 400
 """Entries that full-text search hands on to be ranked by title, tags and facets."""
 _WEIGHED = 40
 """Of those, how many are ranked by what their facts say."""
+
+
+_parsed = lru_cache(maxsize=2_048)(stored_json)
+"""Facts and cells as they were parsed before, in a process that stays; nobody may change them."""
 
 
 class Blend:
@@ -166,10 +171,13 @@ class _Search:
                    "facts", "cells")  # fmt: skip
         marks = ",".join("?" * len(first))
         sql = f"SELECT {', '.join(columns)} FROM {ENTRY} WHERE rowid IN ({marks})"  # noqa: S608
-        return [
-            {**decoded(columns, row), **dict(zip(("topics", "mentions", "words"), facets[row[0]], strict=True))}
-            for row in self.connection.execute(sql, tuple(first))
-        ]
+        found = []
+        for row in self.connection.execute(sql, tuple(first)):
+            known = {name: _parsed(value) if name in JSON_COLUMNS else value
+                     for name, value in zip(columns, row, strict=True)}  # fmt: skip
+            known["topics"], known["mentions"], known["words"] = facets[row[0]]
+            found.append(known)
+        return found
 
     def judged(self, row: Mapping[str, Any], text: float) -> _Ranked:
         """Judge one entry by its facts."""

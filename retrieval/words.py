@@ -68,6 +68,7 @@ def token(canonical: str) -> str:
     return _OUTSIDE.sub("_", canonical.lower()).strip("_")
 
 
+@lru_cache(maxsize=4096)
 def facets(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """Return the tokens of what a document is about and of what it mentions."""
     about, _, mentioned = text.partition(MENTIONS)
@@ -128,6 +129,16 @@ def asks(word: str, questions: Sequence[str], *, without: frozenset[str]) -> boo
         without: Words that say nothing.
     """
     return any(word in _roots(question, without) for question in questions)
+
+
+def asked_with(questions: Sequence[str], *, without: frozenset[str]) -> frozenset[str]:
+    """Return all words that some questions have, cut as :func:`asks` compares them.
+
+    Args:
+        questions: Texts.
+        without: Words that say nothing.
+    """
+    return frozenset().union(*(_roots(question, without) for question in questions))
 
 
 @lru_cache(maxsize=4096)

@@ -51,6 +51,19 @@ def test_copies_and_pickles_keep_the_value() -> None:
     assert pickle.loads(pickle.dumps(Named(3))) == Named(3)  # noqa: S301
 
 
+def test_named_fields_may_come_in_any_order_and_stand_in_that_of_the_class() -> None:
+    assert list(Point(y=5, x=1).__dict__) == ["x", "y"]
+    assert hash(Point(y=5, x=1)) == hash(Point(1, 5)) == hash(Point(1).with_(y=5))
+
+
+def test_a_copy_has_the_fields_of_its_class_alone_and_leaves_the_original() -> None:
+    point = Point(1)
+    with pytest.raises(TypeError, match="no field"):
+        point.with_(z=1)
+    assert (point.with_(x=2), point) == (Point(2), Point(1))
+    assert type(Named(1).with_(x=2)) is Named
+
+
 def test_the_dataclasses_module_takes_them() -> None:
     assert dataclasses.is_dataclass(Point)
     assert dataclasses.replace(Named(1), y=7) == Named(1, 7)

@@ -1,6 +1,10 @@
 """A query is understood, and what was understood is shown."""
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
 
 from kb.retrieval.query import understand
 
@@ -74,3 +78,36 @@ def test_a_word_of_the_lexicon_is_no_misspelling_of_its_plural(connection: sqlit
 
 def test_a_pasted_log_is_cut(connection: sqlite3.Connection) -> None:
     assert len(understand(connection, "word " + " ".join(f"w{n}" for n in range(10_000))).terms) <= 64
+
+
+@pytest.fixture
+def copy(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Return a catalogue that can be changed."""
+    with closing(sqlite3.connect(":memory:")) as made:
+        connection.backup(made)
+        yield made
+
+
+def test_words_of_the_lexicon_are_kept_for_that_lexicon_alone(copy: sqlite3.Connection) -> None:
+    assert understand(copy, "paged attenton").spelling == (("attenton", "attention"),)
+    assert understand(copy, "zzblip").spelling == ()
+    sql = "INSERT INTO lexicon (term, facet, canonical, weight) VALUES ('zzblop', 'operator', 'zzblop', 1.0)"
+    copy.execute(sql)
+    assert understand(copy, "zzblip").spelling == ()  # the same lexicon, as its digest says
+    copy.execute("UPDATE meta SET value = 'another' WHERE key = 'lexicon'")
+    assert understand(copy, "zzblip").spelling == (("zzblip", "zzblop"),)
+
+
+def test_without_a_digest_nothing_of_the_lexicon_is_kept(copy: sqlite3.Connection) -> None:
+    copy.execute("DELETE FROM meta WHERE key = 'lexicon'")
+    assert understand(copy, "zzblip").spelling == ()
+    sql = "INSERT INTO lexicon (term, facet, canonical, weight) VALUES ('zzblop', 'operator', 'zzblop', 1.0)"
+    copy.execute(sql)
+    assert understand(copy, "zzblip").spelling == (("zzblip", "zzblop"),)
+
+
+def test_agreement_is_the_same_whether_concepts_were_weighed_before_or_not(connection: sqlite3.Connection) -> None:
+    read = understand(connection, "nvfp4 moe grouped gemm on a B200, split k")
+    bare = read.with_(weighed=())
+    topics, mentions = frozenset({"moe", "b200"}), frozenset({"split_k", "nvfp4"})
+    assert 0.0 < read.agreement(topics, mentions) == bare.agreement(topics, mentions) < 1.0
