@@ -155,7 +155,7 @@ def attempt_steps(
         )
 
     if not order.get("timed") or found.verdict == report.REJECTED or evidence.family(found.operator) != "values":
-        return Attempt(evident(found), None)
+        return Attempt(_with_seconds(evident(found), clock), None)
     if hold is not None:
         hold(evident(found) | {"timing_notes": ["time ran out before anything was timed"]})
     try:
