@@ -39,6 +39,8 @@ def _told(changes: "list[Change]", *, dry_run: bool) -> None:
                 write(line)
         else:
             write(f"{one.what}: {one.file}")
+            if one.kept is not None and not dry_run:
+                write(f"kept: {one.kept} has what stood there")
 
 
 @app.command("install")

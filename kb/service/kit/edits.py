@@ -4,12 +4,16 @@ import difflib
 from dataclasses import dataclass
 from pathlib import Path
 
+from kb.config import config_folder
 from kb.errors import ConfigError, KbError
 from kb.service.kit import files, receipts
 from kb.service.kit.ours import NAME
 from kb.service.kit.receipts import Receipt
 from kb.service.kit.splices import Editor, State, spliced
 from kb.service.kit.tools import Place
+
+KEPT = "kept"
+"""Folder of copies, in the user's settings."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class Change:
     """``created``, ``changed``, ``removed``, ``unchanged`` or ``left`` (it is not ours)."""
     diff: str
     """Unified; empty if nothing changes."""
+    kept: Path | None = None
+    """Where a copy lies of what was somebody else's or edited, and was replaced or taken away all the same."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,15 @@ class Edit:
     """What is noted of it; None to forget it."""
     what: str
     """As in :class:`Change`."""
+    forced: bool = False
+    """Whether it does away with what is not ours, or was edited."""
+
+    @property
+    def kept(self) -> Path | None:
+        """Where a copy of what it does away with goes: a folder of ours, for its owner alone, by its content."""
+        if not self.forced or self.before is None or self.before == self.after:
+            return None
+        return config_folder() / KEPT / f"{receipts.digest(self.before)[:12]}-{self.real.name[:80]}"
 
 
 def opened(place: Place) -> tuple[Path, Editor, str | None, str, str]:
@@ -60,7 +75,7 @@ def put(place: Place, value: object, known: dict[str, Receipt], *, force: bool) 
         place: The file.
         value: A server, or a text.
         known: Receipts by path.
-        force: Also over what is not ours, or was edited.
+        force: Also over what is not ours, or was edited; a copy of the file is kept then.
 
     Raises:
         ConfigError: The file is not what its format says, or has something of this name that is not ours.
@@ -71,13 +86,14 @@ def put(place: Place, value: object, known: dict[str, Receipt], *, force: bool) 
         return Edit(place, real, before, before, known.get(str(real)), "unchanged")
     if state in ("foreign", "edited") and not force:
         raise _not_ours(place, state)
+    forced = state in ("foreign", "edited")
     old = known.get(str(real))
     base = text
     if state != "absent":
         undone = None if old is None else old.undone(text)
         if undone is None or editor.state(undone, None) != "absent":
             after = mark + editor.replace(text, value)
-            return Edit(place, real, before, after, _loose(old, before, after), "changed")
+            return Edit(place, real, before, after, _loose(old, before, after), "changed", forced)
         base = undone
     inserts = editor.add(base, value)
     after = spliced(base, inserts)
@@ -90,7 +106,7 @@ def put(place: Place, value: object, known: dict[str, Receipt], *, force: bool) 
         container=not editor.holds(base),
         folders=() if first or old is None else old.folders,
     )
-    return Edit(place, real, before, mark + after, kept, "created" if before is None else "changed")
+    return Edit(place, real, before, mark + after, kept, "created" if before is None else "changed", forced)
 
 
 def _not_ours(place: Place, state: State) -> ConfigError:
@@ -138,8 +154,8 @@ def take(place: Place, known: dict[str, Receipt], *, force: bool) -> Edit:
     is_empty = not left.strip() or left.strip() == "{}"
     # A file that is ours alone goes; one that others may use goes only if it is empty and was not there before.
     if editor.whole or (is_empty and (old is None or old.before is None)):
-        return Edit(place, real, before, None, None, "removed")
-    return Edit(place, real, before, mark + left, None, "changed")
+        return Edit(place, real, before, None, None, "removed", state == "edited")
+    return Edit(place, real, before, mark + left, None, "changed", state == "edited")
 
 
 def write(edit: Edit, known: dict[str, Receipt]) -> None:
@@ -149,6 +165,8 @@ def write(edit: Edit, known: dict[str, Receipt]) -> None:
         ConfigError: The file changed in the meantime, or cannot be written; nothing was changed then.
     """
     path = str(edit.real)
+    if edit.kept is not None:
+        files.keep(edit.kept, edit.before or "")
     made: list[str] = []
     if edit.after != edit.before:
         made = files.make_folders(edit.real) if edit.after is not None else []
@@ -189,4 +207,4 @@ def change(edit: Edit) -> Change:
         old, new, "/dev/null" if edit.before is None else name, "/dev/null" if edit.after is None else name
     )
     marked = (one if one.endswith("\n") else f"{one}\n\\ No newline at end of file\n" for one in lines)
-    return Change(edit.place.shown, edit.what, "".join(marked))
+    return Change(edit.place.shown, edit.what, "".join(marked), edit.kept)

@@ -110,6 +110,24 @@ def replace(file: Path, before: str | None, after: str | None, *, private: bool)
         raise ConfigError(f"{file}: {error.strerror or error}", hint="nothing was changed in it") from error
 
 
+def keep(file: Path, text: str) -> None:
+    """Keep a copy of a text that will be replaced; for its owner alone, since settings may hold secrets.
+
+    Args:
+        file: Where; named by the content, so one that is there already is the same.
+        text: What is kept.
+
+    Raises:
+        ConfigError: It cannot be written; then nothing is to be replaced either.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if read(file) != text:
+            _write(file, None, text, private=True)
+    except OSError as error:
+        raise ConfigError(f"{file}: {error.strerror or error}", hint="nothing was changed") from error
+
+
 def _write(file: Path, before: str | None, after: str, *, private: bool) -> None:
     handle, name = tempfile.mkstemp(prefix=f".{file.name[:60]}.", suffix=".new", dir=file.parent)
     new = Path(name)
