@@ -107,6 +107,19 @@ def _product(w, first, second, b, acc, dtype: tl.constexpr, CPU: tl.constexpr):
 
 
 @triton.jit
+def _after_loads(tile, CPU: tl.constexpr):
+    """Return 0.0 from a barrier: loads before it are issued before what is computed with it.
+
+    To save registers the assembler sinks loads to their use, behind a product that does not need them. No load passes
+    a barrier, but a product does, unless it needs what the barrier returns: here how many threads say ``tile < 0``.
+    """
+    if CPU:
+        return 0.0
+    COUNT: tl.constexpr = "{.reg .pred p; setp.lt.s32 p, $1, 0; bar.red.popc.u32 $0, 0, p;}"
+    return tl.inline_asm_elementwise(COUNT, "=r,r", [tile], dtype=tl.int32, is_pure=False, pack=1).to(tl.float32)
+
+
+@triton.jit
 def _walk(
     x_ptr, packed_ptr, scale_ptr, global_ptr, y_ptr, M, N, K, words, tiles,
     C: tl.constexpr, A: tl.constexpr, W: tl.constexpr, T: tl.constexpr, ONCE: tl.constexpr, EVEN: tl.constexpr,
@@ -128,7 +141,7 @@ def _walk(
         # The next rows are asked for before the product of these: a CTA always has 16 rows under way.
         row = tl.minimum((tile + tl.num_programs(0)) * (8 * A) + eight, N - 1).to(tl.int64)
         next_w, next_first, next_second = _load_weights(packed_ptr, scale_ptr, row, group, K, words, 0, EVEN)
-        acc = tl.zeros((W, 8 * A, 8 * T), dtype=tl.float32)
+        acc = tl.zeros((W, 8 * A, 8 * T), dtype=tl.float32) + _after_loads(tile, CPU)
         acc = _product(w, first, second, b, acc, dtype, CPU)
         if not ONCE:
             here = tl.minimum(tile * (8 * A) + eight, N - 1).to(tl.int64)
@@ -178,12 +191,16 @@ def run(
         return y.to(x.dtype)
     chunks, warps = _shape(k)
     span = 128 * chunks * warps
+    sms = _processors(x.device)
     eights = 1 if m <= 8 else 2
-    tiles = triton.cdiv(n, 16)
-    _walk[(min(tiles, 2 * _processors(x.device)), triton.cdiv(m, 8 * eights))](
+    # The registers of 16 tokens leave one CTA of eight warps a multiprocessor: it has 32 rows under way, not twice 16.
+    tall = eights == 2 and chunks <= 2 and n >= 32 * sms
+    ctas = (1 if chunks == 4 or eights == 2 else 2) * (8 // warps)
+    tiles = triton.cdiv(n, 32 if tall else 16)
+    _walk[(min(tiles, ctas * sms), triton.cdiv(m, 8 * eights))](
         x.contiguous(), weight_packed.contiguous().view(torch.int32),
         weight_scale.contiguous().view(torch.int16 if k % span == 0 else torch.uint8), weight_global_scale, y,
-        m, n, k, k // 8, tiles, C=chunks, A=2, W=warps, T=eights, ONCE=k <= span, EVEN=k % span == 0,
+        m, n, k, k // 8, tiles, C=chunks, A=4 if tall else 2, W=warps, T=eights, ONCE=k <= span, EVEN=k % span == 0,
         CPU=not x.is_cuda, num_warps=warps, num_stages=1,
     )  # fmt: skip
     return y.to(x.dtype)

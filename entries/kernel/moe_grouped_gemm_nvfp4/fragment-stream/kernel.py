@@ -108,6 +108,8 @@ def _stream(
             w = tl.load(packed_ptrs + start_k // 8)
             s = tl.load(scale_ptr + (row * (K // 32) + group + start_k // 32))
             first, second = s, s >> 8
+            # The assembler would sink every load to its product, to save registers; none passes a barrier.
+            tl.debug_barrier()
             x = tl.load(x_ptrs + start_k, mask=live, other=0.0)
         else:
             left = K - start_k
