@@ -12,8 +12,8 @@ from kb.importers.code import tuning
 from kb.importers.code.parts import MOST_TEXT, Kernel, Parameter, sliced
 from kb.importers.code.triton_features import features_of
 
-MARK = re.compile(rb"\bjit\b")
-"""Bytes without which a file has no kernel."""
+MARK = re.compile(rb"@[\w. \t]*jit\b")
+"""Bytes without which a file has no kernel: most files that speak of Triton only call one."""
 _DECORATORS = frozenset({"triton.jit", "jit", "gluon.jit", "triton.experimental.gluon.jit", "triton_jit"})
 _MOST_LAUNCHER = 120
 """Lines of a function that launches a kernel; a longer one is named instead."""
@@ -66,14 +66,14 @@ def _parsed(body: str) -> _Module:
         raise SourceFormatError(f"expected Python, found: {' '.join(str(error).split())[:150]}") from error
     _check_size(tree)
     made = _Module(body.splitlines(keepends=True), tree)
-    for statement in tree.body:
-        if not _is_script(statement):
-            _bind(made, statement)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any(_is_jit(each) for each in node.decorator_list):
             made.kernels.setdefault(node.name, node)
             if any("gluon" in _dotted(each) for each in node.decorator_list):
                 made.language = "gluon"
+    for statement in tree.body if made.kernels else ():
+        if not _is_script(statement):
+            _bind(made, statement)
     return made
 
 

@@ -248,3 +248,13 @@ def test_a_build_file_that_lists_hundreds_of_sources_comes_in(run: Run, root: Ro
     body = b'[general]\nname = "ck"\nlicense = "MIT"\n\n[kernel.a]\nbackend = "cuda"\nsrc = ' + names + b"\n"
     assert len(body) > 262_144
     assert len(added(root, run(put({"build.toml": body})))) == 1
+
+
+def test_a_decorator_that_only_a_framework_names_so_is_found(run: Run, put: Callable[..., Path]) -> None:
+    text = (
+        b"from own.runtime import triton_jit\nimport triton.language as tl\n\n\n@triton_jit\n"
+        b"def copy_kernel(x, y, n, B: tl.constexpr):\n    at = tl.arange(0, B)\n"
+        b"    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)\n"
+    )
+    report = run(put({"ops.py": text, "calls.py": b"from triton import jit\n\njit(print)\n"}))
+    assert [line.path for line in report.lines if line.state == "add"] == ["ops.py"]
