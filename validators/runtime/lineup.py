@@ -163,6 +163,8 @@ class Lineup:
                 show = changes_show(self.sides[source], supply, arbiter)
                 self.sides[source].release()
             except (FailedError, WorkerEndedError, ShapesVaryError):
+                with contextlib.suppress(FailedError, WorkerEndedError):
+                    self.sides[source].release()
                 continue  # trying it out tells
             if show is not None:
                 return show

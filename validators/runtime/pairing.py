@@ -191,7 +191,12 @@ class Session:
             leg = self._leg(pair, min(left, self._pairs_at_once))
             self._watch.enter("alone")
             yield from self._watch.turn(ALONE)
-            self.prepare(leg.first)
+            try:
+                self.prepare(leg.first)
+            except NotCapturableError:
+                for who in self.sides:  # nobody goes on while it is another's turn
+                    self._guarded(who, Side.release)
+                raise
             blocks += [block for one in leg.pairs for block in self._pair(one)]
             for who in self.sides:
                 self._guarded(who, Side.release)

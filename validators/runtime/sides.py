@@ -118,8 +118,8 @@ class Side:
 
     def said(self) -> str:
         """Return the last that the worker printed, in words for a note; empty if it was nothing."""
-        tail = self.worker.output().strip()[-500:]
-        return f"; it said: {report.escaped(tail, 500)}" if tail else ""
+        tail = self.worker.output().strip()[-700:]
+        return f"; it said: {report.escaped(tail, 1000)}" if tail else ""
 
     def rest(self) -> None:
         """Stop all processes of the worker, and see to it that they stand still."""
