@@ -203,7 +203,7 @@ class _Judgement:
         self._inspect()
         if self.gpu and set(self.verdict.reasons) == {"crashed"} and replies.is_out_of_memory(self.verdict.details[0]):
             # Whether the candidate takes too much or others do cannot be told; it is no acceptance either way.
-            raise JudgeError(f"the device has no memory left: {self.verdict.details[0]}", "run fewer jobs at once")
+            raise JudgeError(f"there was no memory left: {self.verdict.details[0]}", "run fewer jobs at once")
         self.worker.end()
         if self.options.ghosts and not self.verdict.reasons and expectation is not None:
             if self.gpu or findings.can_be_haunted(self.source):

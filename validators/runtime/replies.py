@@ -50,8 +50,11 @@ def reading(raw: object) -> float | None:
 
 
 def is_out_of_memory(detail: str) -> bool:
-    """Tell whether a failure is that a device had no memory left, which others may have taken."""
-    return "out of memory" in detail.lower() or "OutOfMemoryError" in detail
+    """Tell whether a failure may be that there was no memory left, which others may have taken.
+
+    On the device that is an error; on the host the kernel ends the process that is the first to go, a worker.
+    """
+    return "out of memory" in detail.lower() or "OutOfMemoryError" in detail or detail.endswith("ended: SIGKILL")
 
 
 def claims(reply: dict[str, Any]) -> list[Claim]:

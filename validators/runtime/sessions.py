@@ -297,7 +297,7 @@ class _Timing:
             said = candidate.said()
             if self.kind != accelerator.CPU and replies.is_out_of_memory(error.detail):
                 # Others may have taken it, and nobody is accepted for it.
-                self.notes.append(f"the device had no memory left: {report.escaped(error.detail, 200)}{said}")
+                self.notes.append(f"there was no memory left: {report.escaped(error.detail, 200)}{said}")
             else:
                 self.notes.append(f"in phase {self.watch.phase}: {error.reason}{said}")
                 self.verdict.reject(error.reason, report.escaped(error.detail or "while it was timed", 300))

@@ -83,8 +83,10 @@ def test_a_baseline_that_cannot_be_started_is_told_of_with_what_it_printed(place
     [
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate", True),
         ("AcceleratorError: CUDA error: out of memory", True),
+        ("crashed: the process ended: SIGKILL", True),
+        ("crashed: the process ended: SIGSEGV", False),
         ("ValueError: out of range", False),
     ],
 )
-def test_a_device_without_memory_is_known_by_its_words(detail: str, memory: bool) -> None:
+def test_where_no_memory_was_left_is_known_by_the_words(detail: str, memory: bool) -> None:
     assert replies.is_out_of_memory(detail) is memory
