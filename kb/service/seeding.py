@@ -2,13 +2,14 @@
 
 import sqlite3
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from kb import evidence
 from kb.catalogue import ENTRY, ENTRY_COLUMNS, decoded
 from kb.config import Root
-from kb.errors import ConfigError, IndexStaleError
+from kb.errors import ConfigError, EntryNotFoundError, IndexStaleError
 from kb.models.documents import Goal, Target, Traffic
 from kb.models.plan import USES, Plan
 from kb.planning import make_plan, reading
@@ -17,6 +18,7 @@ from kb.planning.values import Tally
 from kb.retrieval import browse
 from kb.service import forecasts, outcomes, seed_pack
 from kb.service.indexing import ask
+from kb.service.targets import find_target
 
 LARGEST = 1_000_000
 """Largest budget of a brief, in tokens."""
@@ -47,6 +49,7 @@ def seed_target(
     Raises:
         ConfigError: The entry is no target; the folder holds foreign files; the budget or the use is none.
         DeviceUnavailableError: The device is not known.
+        EntryFormatError: The target's file breaks the format.
         EntryNotFoundError: There is no such entry.
         StoreError: The pack cannot be written.
     """
@@ -55,7 +58,13 @@ def seed_target(
     def read(connection: sqlite3.Connection) -> tuple[dict[str, Any], list[dict[str, Any]], evidence.Today]:
         return browse.raw(connection, target), everything(connection), evidence.today_of(connection)
 
-    row, rows, today = ask(root, read)
+    try:
+        row, rows, today = ask(root, read)
+    except EntryNotFoundError:
+        # A target that is there and broken is in no catalogue; what is wrong with it says more than that it is missing.
+        with suppress(EntryNotFoundError):
+            find_target(root, target)
+        raise
     found, ignored = outcomes.read_all(root, rows)
     digests = {one["id"]: one["digest"] for one in rows}
     counted = outcomes.tallies(found, target=row["id"], digests=digests)
