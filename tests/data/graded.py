@@ -34,6 +34,7 @@ LATER = {
     "kernel/gemm_fp8/resident-wide-spans": "kernel/gemm_fp8/per-tensor-scaled",
     "kernel/gemm_fp8_block/row-stream": "kernel/gemm_fp8_block/block-scaled-128",
     "kernel/gemm_nvfp4/resident-x-row-walk": "kernel/gemm_nvfp4/w4a16-dequant",
+    "kernel/grouped_gemm/fragment-stream": "kernel/grouped_gemm/persistent-tile-scheduler",
     "kernel/kv_append/slot-gather": "kernel/kv_append/slot-scatter",
     "kernel/l2norm/token-walk": "kernel/l2norm/per-head-rows",
     "kernel/layernorm/resident-row-walk": "kernel/layernorm/welford-free-two-moment",
