@@ -117,9 +117,13 @@ class Side:
         self.arena.close()
 
     def said(self) -> str:
-        """Return the last that the worker printed, in words for a note; empty if it was nothing."""
-        tail = self.worker.output().strip()[-700:]
-        return f"; it said: {report.escaped(tail, 1000)}" if tail else ""
+        """Return the last that the worker printed, for a note; empty if it was nothing. Waits for it a little."""
+        deadline = time.monotonic() + 0.5
+        time.sleep(0.05)
+        while not self.worker.output().strip() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        lines = [line for line in self.worker.output().splitlines() if line.strip(" ^~")]
+        return f"; it said: {report.escaped(' | '.join(lines)[-900:], 1000)}" if lines else ""
 
     def rest(self) -> None:
         """Stop all processes of the worker, and see to it that they stand still."""
