@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 
 from kb.errors import ConfigError
 from kb.values import Frozen
 
 FILE = Path(__file__).with_name("constants.json")
+
+_FIGURES = re.compile(r"\[[-+.,e\d\s]+\]")
+"""A list of figures, which stands on one line."""
 
 
 class Shape(Frozen):
@@ -54,6 +60,17 @@ class Spread(Frozen):
     """Residuals that they were taken from."""
 
 
+class Habit(Frozen):
+    """By how much the kernels of a family exceed their expected time, around one expected time."""
+
+    log_us: float
+    """Of the expected time."""
+    excess: float
+    """Median of log(measured / expected)."""
+    scatter: float
+    """Standard deviation of it, from the middle half."""
+
+
 class Constants(Frozen):
     """All that a prediction needs besides measurements and peaks."""
 
@@ -66,6 +83,8 @@ class Constants(Frozen):
     """Distance, in logarithms, over which a measurement on the target corrects others."""
     devices: tuple[str, ...]
     """Devices whose measurements went in."""
+    habits: Mapping[str, tuple[Habit, ...]] = MappingProxyType({})
+    """Family to what its kernels are used to, by rising expected time; families that were not seen are not in it."""
 
     def size(self, case: str, parts: Sequence[float]) -> float:
         """Return the expected size of an error, in logarithms, from what it is made of."""
@@ -75,6 +94,27 @@ class Constants(Frozen):
     def spread(self, case: str, family: str) -> Spread:
         """Return the spread of a family in a case, or of all families where the family was not seen there."""
         return self.spreads.get(f"{case}/{family}") or self.spreads[case]
+
+    def habit(self, family: str, log_us: float) -> Habit | None:
+        """Return what the kernels of a family are used to at an expected time; None where the family was not seen.
+
+        Args:
+            family: Operator.
+            log_us: Of the expected time. Beyond what was seen the nearest counts.
+        """
+        known = self.habits.get(family)
+        if not known:
+            return None
+        at = bisect_left(known, log_us, key=lambda one: one.log_us)
+        if at == 0 or at == len(known):
+            return known[min(at, len(known) - 1)]
+        low, high = known[at - 1], known[at]
+        part = (log_us - low.log_us) / (high.log_us - low.log_us)
+        return Habit(
+            log_us,
+            low.excess + part * (high.excess - low.excess),
+            low.scatter + part * (high.scatter - low.scatter),
+        )
 
 
 @cache
@@ -101,6 +141,7 @@ def read(file: Path) -> Mapping[str, Constants]:
                 {case: Spread(**one) for case, one in raw["spreads"].items()},
                 float(raw["anchor_reach"]),
                 tuple(raw["devices"]),
+                {family: tuple(Habit(*map(float, one)) for one in each) for family, each in raw["habits"].items()},
             )
             for name, raw in sets.items()
         }
@@ -123,7 +164,12 @@ def written(sets: Mapping[str, Constants], *, provenance: Mapping[str, object]) 
                 for case, each in one.spreads.items()
             },
             "devices": list(one.devices),
+            "habits": {
+                family: [[float(f"{value:.4g}") for value in each.__dict__.values()] for each in habits]
+                for family, habits in one.habits.items()
+            },
         }
         for name, one in sets.items()
     }
-    return json.dumps({"provenance": provenance, "sets": made}, indent=1, sort_keys=True) + "\n"
+    text = json.dumps({"provenance": provenance, "sets": made}, indent=1, sort_keys=True)
+    return _FIGURES.sub(lambda found: " ".join(found[0].split()), text) + "\n"

@@ -12,6 +12,10 @@ from kb.prediction.machine import Machine
 from kb.prediction.values import Sample, Work
 from kb.values import Frozen
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 _REACH = 2.2
 """Neighbours of a slope are within this many units of logarithm: a factor of nine, or three each way on two axes."""
 
@@ -53,7 +57,7 @@ class Curve:
         self._samples = {place: _median(placed[place]) for place in self.places}
         self._us = {place: one.latency_us for place, one in self._samples.items()}
         self._expected = {place: self.expected(one.work) for place, one in self._samples.items()}
-        self.kept: dict[tuple[object, ...], tuple[Mapping[Place, float], object, object]] = {}
+        self.kept: dict[tuple[object, ...], tuple[Any, object, object]] = {}
         """What others computed from this curve and may ask for again."""
         self._slopes: dict[Place, float | None] = {}
         self._lines: dict[tuple[int, Place], list[float]] = {}
@@ -77,6 +81,14 @@ class Curve:
     def expected(self, work: Work) -> float:
         """Return the time that some work should take here, µs; never 0."""
         return max(parts_of(work, self.machine, self._shape).together, 1e-6)
+
+    def excesses(self, shape: Shape) -> list[tuple[float, float]]:
+        """Return, of every measurement, log expected time (µs) under some constants and log(measured / expected)."""
+        found = []
+        for one in self._samples.values():
+            log_us = math.log(max(parts_of(one.work, self.machine, shape).together, 1e-6))
+            found.append((log_us, math.log(one.latency_us) - log_us))
+        return found
 
     def sample(self, place: Place) -> Sample:
         """Return the measurement at a place."""

@@ -5,18 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from kb.prediction.carrying import carry
+from kb.prediction.carrying import Carried, carry, parts_of
 from kb.prediction.constants import Constants
+from kb.prediction.correcting import Anchor, Correction
 from kb.prediction.curve import Curve, Place
-from kb.prediction.machine import Machine, case_of, design_of, distance
+from kb.prediction.machine import Machine, case_of, design_of, distance, room
 from kb.prediction.values import CALIBRATED, CASES, GENERATIONS, SAME_DEVICE, Work
 from kb.values import Frozen
 
 OUTSIDE = "outside"
 """Case of a shape on the same device that lies outside of what was measured there; shown as ``same_device``."""
 
+CRAMPED = "cramped"
+"""Case of another generation where the source has less shared memory; shown as ``generations``."""
+
+SHOWN = {OUTSIDE: SAME_DEVICE, CRAMPED: GENERATIONS}
+"""Cases with errors of their own to the case that they are shown as."""
+
 _ANCHORS = 16
 """With so many measurements of a series on the target itself, other devices have nothing to add."""
+
+
+_MISTRUST = 1.0
+"""How far a time may be off, in logarithms, for each factor e by which the target has more shared memory."""
 
 
 class Estimate(Frozen):
@@ -27,7 +38,8 @@ class Estimate(Frozen):
     """Expected size of log(true / estimate); the intervals are multiples of it."""
     case: str
     parts: tuple[float, ...]
-    """What the size was made from: bend, gap, doubt, reach; in logarithms."""
+    """What the size was made from: bend, gap, doubt, reach; in logarithms. Of a corrected one: bend, distance from
+    what was measured, doubt, error of the correction."""
     source: str
 
 
@@ -36,6 +48,7 @@ def estimate(
     work: Work,
     target: Machine,
     *,
+    family: str,
     curves: Mapping[str, Curve],
     constants: Constants,
     hidden: bool = False,
@@ -46,6 +59,7 @@ def estimate(
         place: The asked shape, as the curves place it.
         work: What a call does there.
         target: The asked device.
+        family: The operator.
         curves: Device of the table to its curve.
         constants: Of the model.
         hidden: Leave the asked shape out of the target's own curve, as if it had not been measured.
@@ -55,10 +69,15 @@ def estimate(
     count = 0 if own is None else len(own.places) - (hidden and place in own.places)
     if own is not None and count and (not others or count >= _ANCHORS or (place in own.places and not hidden)):
         return _own(place, work, own, constants=constants, hidden=hidden)
-    across = _across(place, work, target, curves=others, constants=constants)
+    across = _across(place, work, target, family=family, curves=others, constants=constants)
     if across is None or own is None or not count:
         return across
-    return _anchored(place, across, own, others=others, target=target, constants=constants, hidden=hidden)
+    correction = _correction(own, family=family, others=others, constants=constants, without=place if hidden else None)
+    if correction is None:
+        return across
+    off, far, error = correction.at(_anchor(place, across, own, work))
+    parts = (across.parts[0], far, across.parts[2], error)
+    return Estimate(across.us * math.exp(off), constants.size(CALIBRATED, parts), CALIBRATED, parts, across.source)
 
 
 def _own(place: Place, work: Work, own: Curve, *, constants: Constants, hidden: bool) -> Estimate | None:
@@ -71,7 +90,7 @@ def _own(place: Place, work: Work, own: Curve, *, constants: Constants, hidden: 
 
 
 def _across(
-    place: Place, work: Work, target: Machine, *, curves: Mapping[str, Curve], constants: Constants
+    place: Place, work: Work, target: Machine, *, family: str, curves: Mapping[str, Curve], constants: Constants
 ) -> Estimate | None:
     """Join what the other devices say, each weighed by the size of its error."""
     made = []
@@ -81,6 +100,7 @@ def _across(
         if found is None:
             continue
         carried = carry(found.us, work, curve.machine, target, slope=curve.slope(found.nearest), shape=constants.shape)
+        carried = drawn(carried, work, curve.machine, target, family=family, constants=constants)
         case = case_of(curve.machine, target)
         made_of = (found.bend, found.gap, carried.doubt, carried.reach)
         made.append(Estimate(carried.us, constants.size(case, made_of), case, made_of, name))
@@ -99,49 +119,50 @@ def _across(
     parts: tuple[float, ...] = tuple(
         sum(weight * one.parts[i] for weight, one in zip(weights, made, strict=True)) / total for i in range(4)
     )
+    if nearest.case == GENERATIONS and room(curves[nearest.source].machine, target) > 0:
+        return Estimate(math.exp(mean), constants.size(CRAMPED, parts), CRAMPED, parts, nearest.source)
     size = sum(weight * one.size for weight, one in zip(weights, made, strict=True)) / total
     return Estimate(math.exp(mean), size, nearest.case, parts, nearest.source)
 
 
-def _anchored(
-    place: Place,
-    across: Estimate,
-    own: Curve,
-    *,
-    others: Mapping[str, Curve],
-    target: Machine,
-    constants: Constants,
-    hidden: bool,
-) -> Estimate:
-    """Correct an estimate from other devices by how far it is off at the shapes that were measured on the target."""
-    offs, weights = [], []
-    nearest = math.inf
-    for anchor, off in _offs(own, others=others, target=target, constants=constants).items():
-        if hidden and anchor == place:
-            continue
-        distance = sum(abs(a - b) for a, b in zip(place, anchor, strict=True))
-        nearest = min(nearest, distance)
-        offs.append(off)
-        weights.append(math.exp(-distance / constants.anchor_reach) + 1e-6)
-    if not offs:
-        return across
-    total = sum(weights)
-    off = sum(weight * one for weight, one in zip(weights, offs, strict=True)) / total
-    apart = math.sqrt(sum(weight * (one - off) ** 2 for weight, one in zip(weights, offs, strict=True)) / total)
-    parts = (across.parts[0], min(nearest, 10.0), across.parts[2], apart)
-    return Estimate(across.us * math.exp(off), constants.size(CALIBRATED, parts), CALIBRATED, parts, across.source)
+def drawn(
+    carried: Carried, work: Work, source: Machine, target: Machine, *, family: str, constants: Constants
+) -> Carried:
+    """Draw a carried time to what the family is used to, as far as the target has more shared memory than the source.
+
+    The weight is that of two uncertain values: the time, mistrusted by the room that its kernel lacked, and the
+    family's habit with its own scatter.
+    """
+    more = _MISTRUST * room(source, target)
+    expected = max(parts_of(work, target, constants.shape).together, 1e-6)
+    habit = constants.habit(family, math.log(expected)) if more > 0 else None
+    if habit is None:
+        return carried
+    weight = more**2 / (more**2 + habit.scatter**2)
+    us = math.exp((1 - weight) * math.log(carried.us) + weight * (math.log(expected) + habit.excess))
+    return carried.with_(us=us, doubt=(1 - weight) * carried.doubt + weight * habit.scatter)
 
 
-def _offs(own: Curve, *, others: Mapping[str, Curve], target: Machine, constants: Constants) -> Mapping[Place, float]:
-    """Return by how much other devices are off at the shapes that were measured on the target; kept with the curve."""
-    key = (id(constants), *sorted((name, id(curve)) for name, curve in others.items()))
+def _anchor(place: Place, said: Estimate, own: Curve, work: Work) -> Anchor:
+    return Anchor(place, math.log(said.us), math.log(said.us / own.expected(work)))
+
+
+def _correction(
+    own: Curve, *, family: str, others: Mapping[str, Curve], constants: Constants, without: Place | None
+) -> Correction | None:
+    """Return by how much other devices are off where the target was measured; kept with the curve."""
+    left_out = without if without in own else None
+    key = (id(constants), left_out, *sorted((name, id(curve)) for name, curve in others.items()))
     if key not in own.kept:
-        found = {}
-        for anchor in own.places:
-            sample = own.sample(anchor)
-            said = _across(anchor, sample.work, target, curves=others, constants=constants)
-            if said is not None:
-                found[anchor] = math.log(sample.latency_us / said.us)
+        anchors, offs = [], []
+        for place in own.places:
+            sample = own.sample(place)
+            said = _across(place, sample.work, own.machine, family=family, curves=others, constants=constants)
+            if said is not None and place != left_out:
+                anchors.append(_anchor(place, said, own, sample.work))
+                offs.append(math.log(sample.latency_us / said.us))
+        made = Correction(anchors, offs, constants.anchor_reach) if anchors else None
         # What the key names by identity is kept alive with it, so that no other object takes its place.
-        own.kept[key] = (found, constants, tuple(others.values()))
-    return own.kept[key][0]
+        own.kept[key] = (made, constants, tuple(others.values()))
+    kept: Correction | None = own.kept[key][0]
+    return kept

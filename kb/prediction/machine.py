@@ -60,6 +60,8 @@ class Machine(Frozen):
     """Share of the boost clock that the power limit lets it hold under full load; no floor counts on it."""
     held_memory: float = 1.0
     """Share of the bandwidth that is left beside error correction; no floor counts on it."""
+    smem_kb: float | None = None
+    """Shared memory of one SM; None where it is not known."""
 
     def compute_us(self, work: Work) -> float:
         """Return the least time of the arithmetic, µs."""
@@ -114,6 +116,7 @@ def _machine(device: Device) -> Machine | None:
         rates=rates,
         held_clock=_held_clock(device.value("power_w"), sms * clock_mhz / 1e3),
         held_memory=1 - _INLINE_ECC if device.arch in _GDDR else 1.0,
+        smem_kb=_or_kin(device, "smem_kb_sm", 0.0) or None,
     )
 
 
@@ -150,6 +153,16 @@ def case_of(source: Machine, target: Machine) -> str:
     if design_of(source.arch) != design_of(target.arch) or compute > math.log(_SAME_COMPUTE):
         return GENERATIONS
     return SIBLING if memory <= math.log(_SAME_MEMORY) else OTHER_MEMORY
+
+
+def room(source: Machine, target: Machine) -> float:
+    """Return by how much more shared memory an SM of the target has, as a logarithm; 0 if it has not, or none knows.
+
+    A kernel that had to take small tiles where there is little shared memory may be slow there and nowhere else.
+    """
+    if source.smem_kb is None or target.smem_kb is None:
+        return 0.0
+    return max(0.0, math.log(target.smem_kb / source.smem_kb))
 
 
 def distance(one: Machine, other: Machine) -> float:

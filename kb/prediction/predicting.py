@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from kb.errors import DeviceUnavailableError
 from kb.prediction.constants import Constants, shipped
 from kb.prediction.curve import Curve
-from kb.prediction.estimating import OUTSIDE, Estimate, estimate
+from kb.prediction.estimating import CRAMPED, OUTSIDE, SHOWN, Estimate, estimate
 from kb.prediction.machine import Machine, machine_of
 from kb.prediction.measurements import Measurements
 from kb.prediction.values import CALIBRATED, GENERATIONS, SAME_DEVICE, Ask, Flagged, Prediction, Sample, SpeedUp
@@ -100,7 +100,7 @@ def from_curves(
         hidden: Predict as if the asked shape had not been measured on the asked device.
     """
     place = next(iter(curves.values())).place(ask.axes)
-    found = estimate(place, ask.work, machine, curves=curves, constants=constants, hidden=hidden)
+    found = estimate(place, ask.work, machine, family=ask.operator, curves=curves, constants=constants, hidden=hidden)
     if found is None:
         return _refused(ask, machine, curves={}, flagged=flagged)
     return _answer(ask, machine, found, constants=constants, flagged=flagged)
@@ -136,14 +136,13 @@ def _answer(
     spread = constants.spread(found.case, ask.operator)
     low = latency * math.exp(min(-_LEAST, spread.low * found.size))
     high = latency * math.exp(max(_LEAST, spread.high * found.size))
-    case = SAME_DEVICE if found.case == OUTSIDE else found.case
     return Prediction(
         True,
         _reasons(ask, machine, found, flagged=flagged),
         latency_us=latency,
         low_us=max(floor, low),
         high_us=high,
-        case=case,
+        case=SHOWN.get(found.case, found.case),
         floor_us=floor,
         bound=machine.bound(ask.work),
         source=found.source,
@@ -163,7 +162,9 @@ def _reasons(ask: Ask, machine: Machine, found: Estimate, *, flagged: tuple[Flag
         said.append("outside of the measured shapes")
     if found.case == CALIBRATED:
         said.append("corrected by measurements on the target")
-    if found.case == GENERATIONS and doubt > 0.5:
+    if found.case == CRAMPED:
+        said.append(f"{found.source} has less shared memory, so what it is slow at counts less than what is usual")
+    if SHOWN.get(found.case, found.case) == GENERATIONS and doubt > 0.5:
         said.append("most of the time is explained by no peak, so it may scale or not")
     if bend > 0.3:
         said.append("the kernel changes its way between the measured shapes")

@@ -2,15 +2,17 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from kb.errors import ConfigError
 from kb.prediction.constants import Constants, Shape, Spread
 from kb.prediction.curve import Curve
-from kb.prediction.estimating import OUTSIDE, Estimate, estimate
+from kb.prediction.estimating import CRAMPED, OUTSIDE, Estimate, estimate
 from kb.prediction.machine import design_of
 from kb.prediction.measurements import Measurements
 from kb.prediction.values import CALIBRATED, GENERATIONS, OTHER_MEMORY, SAME_DEVICE, SIBLING, Sample
+from kb.service.transfer_choosing import anchored
+from kb.service.transfer_habits import habits
 from kb.service.transfer_loss import Pair, loss_of
 from kb.values import Frozen
 
@@ -38,15 +40,24 @@ _EACH = 200
 _ENOUGH = 40
 """Residuals of a family that make a spread of their own."""
 
-_CASES = (SAME_DEVICE, OUTSIDE, SIBLING, OTHER_MEMORY, GENERATIONS, CALIBRATED)
+_CASES = (SAME_DEVICE, OUTSIDE, SIBLING, OTHER_MEMORY, GENERATIONS, CRAMPED, CALIBRATED)
 _MANY = 1000
 """Residuals of a case that make weights and spreads of its own; with fewer it borrows."""
-_BORROWS = {OUTSIDE: SAME_DEVICE, SIBLING: SAME_DEVICE, OTHER_MEMORY: SAME_DEVICE, CALIBRATED: GENERATIONS}
+_BORROWS = {
+    OUTSIDE: SAME_DEVICE,
+    SIBLING: SAME_DEVICE,
+    OTHER_MEMORY: SAME_DEVICE,
+    CRAMPED: GENERATIONS,
+    CALIBRATED: GENERATIONS,
+}
 """Where a case has too few. Chips of one design differ by little more than neighbouring shapes on one of them."""
 
 _OF_FAMILIES = (SAME_DEVICE, OUTSIDE)
 """Cases in which a family has a spread of its own. Between devices a family's residuals come from too few pairs of
 devices to say how far the next pair is off: there all families count together."""
+
+_REACH = 16.0
+"""Distance, in logarithms, over which shapes on the target hang together; of round figures the one that did best."""
 
 _SIZES = (0.05, 0.5, 0.05, 0.3, 0.1)
 """Weights before any fit: a constant, bend, gap, doubt, reach."""
@@ -96,14 +107,15 @@ def _on(sample: Sample, names: set[str], known: Measurements) -> bool:
     return machine is not None and machine.name in names
 
 
-def fit_on(samples: Iterable[Sample], *, rounds: int = _ROUNDS) -> Constants:
+def fit_on(samples: Sequence[Sample], *, rounds: int = _ROUNDS) -> Constants:
     """Fit one set of constants on all given measurements."""
     known = Measurements(samples, START)
     pairs = pairs_of(known)
     shape = _search(pairs, rounds=rounds) if pairs else START
-    plain = Constants(START, dict.fromkeys(_CASES, _SIZES), {}, 1.0, tuple(sorted(known.machines)))
+    plain = Constants(START, dict.fromkeys(_CASES, _SIZES), {}, _REACH, tuple(sorted(known.machines)))
+    plain = plain.with_(habits=habits(known, START))
     # Residuals of fitted constants on what they were fitted on would be too small for devices that they never saw.
-    return _with_spreads(plain, list(residuals(known, plain))).with_(shape=shape)
+    return _with_spreads(plain, list(residuals(known, plain))).with_(shape=shape, habits=habits(known, shape))
 
 
 def pairs_of(known: Measurements) -> list[Pair]:
@@ -176,20 +188,6 @@ def _of_target(
                 yield found
 
 
-def anchored(target: Curve, count: int) -> Curve | None:
-    """Return a curve with some of the measurements alone, spread over the shapes; None if that would be all of them."""
-    if len(target.places) < 2 * count:
-        return None
-    chosen = [target.places[len(target.places) // 2]]
-    while len(chosen) < count:
-        chosen.append(max(target.places, key=lambda place: (min(_distance(place, other) for other in chosen), place)))
-    return target.only(chosen)
-
-
-def _distance(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(abs(a - b) for a, b in zip(one, other, strict=True))
-
-
 def _off(
     operator: str,
     target: Curve,
@@ -201,7 +199,13 @@ def _off(
 ) -> Residual | None:
     sample = target.sample(place)
     found: Estimate | None = estimate(
-        place, sample.work, target.machine, curves=curves, constants=constants, hidden=hidden
+        place,
+        sample.work,
+        target.machine,
+        family=operator,
+        curves=curves,
+        constants=constants,
+        hidden=hidden,
     )
     if found is None:
         return None

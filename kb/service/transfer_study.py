@@ -10,7 +10,8 @@ from kb.prediction.machine import Machine, case_of, design_of
 from kb.prediction.measurements import Measurements
 from kb.prediction.predicting import from_curves
 from kb.prediction.values import CALIBRATED, SAME_DEVICE, Ask, Prediction, Sample
-from kb.service.transfer_fitting import anchored, quantile
+from kb.service.transfer_choosing import anchored
+from kb.service.transfer_fitting import quantile
 from kb.values import Frozen
 
 RULES = ("same latency", "bandwidth ratio", "roofline ratio")
@@ -218,14 +219,22 @@ class _Judge:
                     yield self._scored(found, place, f"{CALIBRATED} {case}", source.machine.name, rules)
 
     def together(self, others: Mapping[str, Curve], settings: Settings) -> Iterator[Scored]:
-        """Each shape from all other devices."""
+        """Each shape from all other devices, and again with measurements on the target."""
+        anchors = anchored(self._target, settings.calibrate) if settings.calibrate else None
         given = self._given(settings)
         for place in self._target.places:
             if given is not None and place in given:
                 continue
             found = self._predict(place, others)
-            if found is not None and found.case is not None:
-                yield self._scored(found, place, found.case, ALL, ())
+            if found is None or found.case is None:
+                continue
+            yield self._scored(found, place, found.case, ALL, ())
+            for curve in (anchors, given):
+                if curve is None or place in curve:
+                    continue
+                with_own = self._predict(place, {**others, self._machine.name: curve})
+                if with_own is not None:
+                    yield self._scored(with_own, place, f"{CALIBRATED} {found.case}", ALL, ())
 
     def _given(self, settings: Settings) -> Curve | None:
         mine = {

@@ -10,7 +10,7 @@ from kb.prediction import Measurements, Sample
 from kb.prediction.carrying import carry
 from kb.prediction.constants import FILE, Constants, read, shipped, written
 from kb.prediction.machine import machine_of
-from kb.service.transfer_fitting import START, anchored, fit, pairs_of, quantile
+from kb.service.transfer_fitting import START, fit, pairs_of, quantile
 from kb.service.transfer_loss import carried, loss_of
 from kb.service.transfer_reading import calibration, measurements
 from kb.service.transfer_study import ALL, Figures, Settings, Study, predicted_and_measured, set_for, study
@@ -53,6 +53,13 @@ def test_measurements_on_the_target_help_where_peaks_do_not_tell(samples: tuple[
     for source in ("H100-SXM", "B200-HGX"):
         by_case = {one.case: one for one in found.summaries if (one.source, one.target) == (source, "L40S")}
         assert by_case["calibrated generations"].median < by_case["generations"].median / 2
+
+
+def test_all_other_devices_and_a_few_measurements_are_a_row_of_their_own(found: Study) -> None:
+    by_case = {one.case: one for one in found.summaries if one.source == "every"}
+    with_own = by_case[f"calibrated generations, {ALL}"]
+    assert with_own.n > 20
+    assert with_own.median < by_case[f"generations, {ALL}"].median
 
 
 def test_measurements_on_the_target_narrow_the_interval(found: Study) -> None:
@@ -155,17 +162,6 @@ def test_nothing_in_common_cannot_be_fitted(samples: tuple[Sample, ...]) -> None
 
 def rounded(one: Constants) -> list[float]:
     return [float(f"{value:.4g}") for value in one.shape.__dict__.values()]
-
-
-def test_anchors_are_spread_and_never_all(samples: tuple[Sample, ...]) -> None:
-    known = Measurements(samples, START)
-    curves, _ = known.of_kernel("gemm", "made-up 1 tiles")
-    curve = next(iter(curves.values()))["L40S"]
-    few = anchored(curve, 4)
-    assert few is not None
-    assert len(few.places) == 4
-    assert {min(curve.places), max(curve.places)} <= set(few.places)
-    assert anchored(curve, 8) is None
 
 
 def test_what_calibrate_takes(tmp_path: Path) -> None:
