@@ -1,7 +1,4 @@
-"""What the kernels of a family are used to: how far above the expected time they lie, from tiny to large.
-
-Of the devices with the most shared memory alone: a habit speaks where a kernel lacked it.
-"""
+"""What the kernels of a family are used to: how far above the expected time they lie, from tiny to large."""
 
 from collections.abc import Sequence
 
@@ -15,9 +12,6 @@ _ENOUGH = 15
 _NOISE = 0.05
 """Added to every scatter: times of one shape differ by as much."""
 
-_AS_MUCH = 0.95
-"""Of the most shared memory that a device of the set has."""
-
 _MIDDLE = 1.349
 """Width of the middle half of a normal distribution, in standard deviations."""
 
@@ -29,14 +23,11 @@ def habits(known: Measurements, shape: Shape) -> dict[str, tuple[Habit, ...]]:
         known: Measurements; none of the device that is to be predicted may be among them.
         shape: Constants that the expected times are taken with.
     """
-    most = max((machine.smem_kb or 0.0 for machine in known.machines.values()), default=0.0)
     families: dict[str, list[tuple[float, float]]] = {}
     for operator, kernel in known.kernels():
         curves, _ = known.of_kernel(operator, kernel)
         for of_device in curves.values():
             for curve in of_device.values():
-                if (curve.machine.smem_kb or 0.0) < _AS_MUCH * most:
-                    continue
                 families.setdefault(operator, []).extend(curve.excesses(shape))
     made = {family: _habit(sorted(found)) for family, found in families.items()}
     return {family: found for family, found in sorted(made.items()) if found}
