@@ -20,7 +20,8 @@ def evaluate(
     calibrate: Annotated[
         str | None,
         typer.Option(
-            metavar="N|RECORDS", help="So many measurements of each series on the target may be used, or these."
+            metavar="N|RECORDS",
+            help="So many measurements of each series on the target may be used, chosen by shape alone, or these.",
         ),
     ] = None,
     constants: Annotated[
