@@ -10,6 +10,7 @@ from typing import cast
 import torch
 
 from kb.validators.operators import ranks
+from kb.validators.operators.draws import epsilon
 from kb.validators.operators.spec import (
     DTYPES,
     UNIT_ROUNDOFF,
@@ -96,7 +97,8 @@ def _finish(partials: list[torch.Tensor], axes: Axes, dtype: str, generator: tor
     residual = 4 * torch.randn(axes["num_tokens"], axes["hidden_size"], generator=generator)
     weight = (1 + 0.5 * torch.randn(axes["hidden_size"], generator=generator)).to(DTYPES[dtype])
     own = torch.tensor_split(residual.to(DTYPES[dtype]), axes["world_size"])
-    return tuple((x, part.clone(), weight.clone(), 1e-6) for x, part in zip(partials, own, strict=True))
+    eps = epsilon(generator)
+    return tuple((x, part.clone(), weight.clone(), eps) for x, part in zip(partials, own, strict=True))
 
 
 def _draw(law: str, axes: Axes, dtype: str, generator: torch.Generator) -> list[torch.Tensor]:

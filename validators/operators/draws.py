@@ -107,6 +107,11 @@ def poisoned(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
     return x
 
 
+def epsilon(generator: torch.Generator) -> float:
+    """Draw what a norm adds below its root: 1e-6 or 1e-5, which models use, or 1e-4 or 1e-3, which no row can hide."""
+    return (1e-6, 1e-5, 1e-4, 1e-3)[int(torch.randint(0, 4, (1,), generator=generator))]
+
+
 def extremes(
     shape: tuple[int, ...], dtype: str, generator: torch.Generator, *, largest: float | None = None
 ) -> torch.Tensor:

@@ -4,7 +4,7 @@ from typing import cast
 
 import torch
 
-from kb.validators.operators.draws import mixed, structured
+from kb.validators.operators.draws import epsilon, mixed, structured
 from kb.validators.operators.spec import (
     DTYPES,
     UNDERFLOW,
@@ -63,7 +63,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     x = torch.randn(rows, hidden, generator=generator) * scale
     residual = 4 * torch.randn(rows, hidden, generator=generator)
     weight = 1 + 0.5 * torch.randn(hidden, generator=generator)
-    return x.to(DTYPES[dtype]), residual.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+    return x.to(DTYPES[dtype]), residual.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), epsilon(generator)
 
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -78,7 +78,7 @@ def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def _finish(x: torch.Tensor, residual: torch.Tensor, dtype: str, generator: torch.Generator) -> Arguments:
     weight = 1 + 0.5 * torch.randn(x.shape[-1], generator=generator)
-    return x.to(DTYPES[dtype]), residual.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+    return x.to(DTYPES[dtype]), residual.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), epsilon(generator)
 
 
 def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:

@@ -4,7 +4,7 @@ from typing import cast
 
 import torch
 
-from kb.validators.operators.draws import mixed, poisoned, structured
+from kb.validators.operators.draws import epsilon, mixed, poisoned, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -49,7 +49,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     x = torch.randn(shape, generator=generator) * scale
     gate = 2 * torch.randn(shape, generator=generator)
     weight = 1 + 0.5 * torch.randn(shape[2], generator=generator)
-    return x.to(DTYPES[dtype]), gate.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+    return x.to(DTYPES[dtype]), gate.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), epsilon(generator)
 
 
 def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -62,7 +62,7 @@ def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Argu
 
 def _finish(x: torch.Tensor, gate: torch.Tensor, dtype: str, generator: torch.Generator) -> Arguments:
     weight = 1 + 0.5 * torch.randn(x.shape[-1], generator=generator)
-    return x.to(DTYPES[dtype]), gate.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+    return x.to(DTYPES[dtype]), gate.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), epsilon(generator)
 
 
 def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:

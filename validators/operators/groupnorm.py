@@ -4,7 +4,7 @@ from typing import cast
 
 import torch
 
-from kb.validators.operators.draws import mixed, poisoned, structured
+from kb.validators.operators.draws import epsilon, mixed, poisoned, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -66,7 +66,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     x = (x + torch.randn(1, channels, 1, 1, generator=generator)) * scale
     weight = 1 + 0.5 * torch.randn(channels, generator=generator)
     bias = 0.5 * torch.randn(channels, generator=generator)
-    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), axes["num_groups"], 1e-5
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), axes["num_groups"], epsilon(generator)
 
 
 def offset(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -81,7 +81,7 @@ def offset(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 def _finish(x: torch.Tensor, axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     weight = 1 + 0.5 * torch.randn(x.shape[1], generator=generator)
     bias = 0.5 * torch.randn(x.shape[1], generator=generator)
-    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), axes["num_groups"], 1e-5
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), axes["num_groups"], epsilon(generator)
 
 
 def _by_group(axes: Axes) -> tuple[int, ...]:

@@ -4,7 +4,7 @@ from typing import cast
 
 import torch
 
-from kb.validators.operators.draws import mixed, poisoned, structured
+from kb.validators.operators.draws import epsilon, mixed, poisoned, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -35,7 +35,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Heads of scale 2^-12 … 2^3: in the smallest eps = 1e-6 weighs as much as the sum, and a mean is no sum."""
     shape = (axes["num_tokens"], axes["num_heads"], axes["head_dim"])
     scale = torch.exp2(torch.randint(-12, 4, (*shape[:2], 1), generator=generator).to(torch.float32))
-    return (torch.randn(shape, generator=generator) * scale).to(DTYPES[dtype]), 1e-6
+    return (torch.randn(shape, generator=generator) * scale).to(DTYPES[dtype]), epsilon(generator)
 
 
 def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -48,7 +48,9 @@ def fused_projection(axes: Axes, dtype: str, generator: torch.Generator) -> Argu
 
 def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Heads of scale 2^-8 … 2^8 behind a nominal one; the last eighth of a head holds nearly all of its energy."""
-    return mixed((axes["num_tokens"], axes["num_heads"], axes["head_dim"]), generator).to(DTYPES[dtype]), 1e-6
+    return mixed((axes["num_tokens"], axes["num_heads"], axes["head_dim"]), generator).to(DTYPES[dtype]), epsilon(
+        generator
+    )
 
 
 def extreme_rows(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -57,20 +59,20 @@ def extreme_rows(axes: Axes, dtype: str, generator: torch.Generator) -> Argument
     large = 2.0**13 if dtype == "float16" else 2.0**50
     pick = torch.rand(*shape[:2], 1, generator=generator) < 0.5
     x = torch.randn(shape, generator=generator).clamp(-3, 3)
-    return (x * torch.where(pick, 2.0**-14, large)).to(DTYPES[dtype]), 1e-6
+    return (x * torch.where(pick, 2.0**-14, large)).to(DTYPES[dtype]), epsilon(generator)
 
 
 def structure(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Constant, sorted, paired and nearly empty heads, as ``draws.structured`` has them; one head is zero."""
     x = structured((axes["num_tokens"], axes["num_heads"], axes["head_dim"]), generator)
     x[-1, -1] = 0
-    return x.to(DTYPES[dtype]), 1e-6
+    return x.to(DTYPES[dtype]), epsilon(generator)
 
 
 def poison(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """A NaN makes its own head NaN and no other."""
     x = torch.randn(axes["num_tokens"], axes["num_heads"], axes["head_dim"], generator=generator)
-    return poisoned(x, generator).to(DTYPES[dtype]), 1e-6
+    return poisoned(x, generator).to(DTYPES[dtype]), epsilon(generator)
 
 
 SPEC = Operator(

@@ -4,7 +4,7 @@ from typing import cast
 
 import torch
 
-from kb.validators.operators.draws import mixed, poisoned, structured
+from kb.validators.operators.draws import epsilon, mixed, poisoned, structured
 from kb.validators.operators.spec import (
     DTYPES,
     Arguments,
@@ -54,7 +54,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     x = (torch.randn(rows, hidden, generator=generator) + torch.randn(rows, 1, generator=generator)) * scale
     weight = 1 + 0.5 * torch.randn(hidden, generator=generator)
     bias = 0.5 * torch.randn(hidden, generator=generator)
-    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), 1e-6
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), epsilon(generator)
 
 
 def offset(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -69,7 +69,7 @@ def offset(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 def _finish(x: torch.Tensor, dtype: str, generator: torch.Generator) -> Arguments:
     weight = 1 + 0.5 * torch.randn(x.shape[-1], generator=generator)
     bias = 0.5 * torch.randn(x.shape[-1], generator=generator)
-    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), 1e-6
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), bias.to(DTYPES[dtype]), epsilon(generator)
 
 
 def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:

@@ -4,7 +4,7 @@ from typing import cast
 
 import torch
 
-from kb.validators.operators.draws import mixed, poisoned, structured
+from kb.validators.operators.draws import epsilon, mixed, poisoned, structured
 from kb.validators.operators.spec import (
     DTYPES,
     UNDERFLOW,
@@ -52,7 +52,7 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     scale = torch.exp2(torch.randint(-4, 5, (rows, 1), generator=generator).to(torch.float32))
     x = torch.randn(rows, hidden, generator=generator) * scale
     weight = 1 + 0.5 * torch.randn(hidden, generator=generator)
-    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), epsilon(generator)
 
 
 def strided(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
@@ -74,7 +74,7 @@ def outliers(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 def _finish(x: torch.Tensor, dtype: str, generator: torch.Generator) -> Arguments:
     weight = 1 + 0.5 * torch.randn(x.shape[-1], generator=generator)
-    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), 1e-6
+    return x.to(DTYPES[dtype]), weight.to(DTYPES[dtype]), epsilon(generator)
 
 
 def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:

@@ -91,7 +91,8 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Boxes inside and across the border, placed so that no sample comes near the jumps at -1 and size."""
     count, size = axes["num_rois"], (axes["width"], axes["height"])
     x = torch.randn(axes["batch"], axes["height"], axes["width"], axes["channels"], generator=generator)
-    scale, pooled, ratio = 0.5, axes["pooled_size"], axes["sampling_ratio"]
+    scale = 2.0 ** -int(torch.randint(0, 3, (1,), generator=generator))
+    pooled, ratio = axes["pooled_size"], axes["sampling_ratio"]
     rois = torch.zeros(count, 5)
     rois[:, 0] = torch.randint(0, max(axes["batch"], 1), (count,), generator=generator)
     for side in (0, 1):

@@ -121,8 +121,9 @@ def edit_of(
     place = tuple(int(i) for i in np.unravel_index(flat, chosen.shape))  # torch's imports sympy, for a second
     known = {} if largest is None else largest
     if index not in known:
-        known[index] = torch.nan_to_num(chosen.abs(), nan=0.0, posinf=float("inf")).max().reshape(1)
-    # The largest magnitude, with either sign: a value of the input's own scale that no rounding can hide.
+        # Where a law draws -inf on purpose, +inf may be outside of what the operator takes.
+        known[index] = torch.nan_to_num(chosen.abs(), nan=0.0, posinf=0.0).max().reshape(1)
+    # The largest finite magnitude, with either sign: a value of the input's own scale that no rounding can hide.
     value = -known[index] if float(chosen[place]) == float(known[index]) else known[index]
     offset = sum(at * stride for at, stride in zip(place, chosen.stride(), strict=True)) * chosen.itemsize
     return Edit(index, place, value, offset)

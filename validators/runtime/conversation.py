@@ -3,7 +3,8 @@
 import os
 import random
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,9 @@ from kb.validators.runtime.worker import Worker
 
 _FAILURES = 3
 """After so many failed calls the rest is not asked any more."""
+
+_HELD, _HELD_BYTES = 24, 64 << 20
+"""How many earlier results are looked at again, and how many bytes of them; one of them whatever its size."""
 
 _SHOWN = {"wrong_shape": "wrong_shape", "wrong_dtype": "wrong_dtype"}
 """Reasons that a case has as its verdict; any other one is ``cheated``."""
@@ -39,6 +43,20 @@ class Asked:
     """Where each input lies in the arena, and its bytes."""
 
 
+@dataclass(frozen=True)
+class _Result:
+    """What a call returned."""
+
+    case: Case
+    expected: Expected
+    """Without values: what its results have to look like."""
+    found: list[bytes]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.found))
+
+
 class Conversation:
     """Runs a plan against one worker."""
 
@@ -54,8 +72,9 @@ class Conversation:
         """Threads of the worker after each call of ``run``."""
         self._dice = random.Random(os.urandom(16))  # noqa: S311 - chooses when to look, and nobody sees it
         self._bases, self._output_offset = self._places()
-        self._earlier: tuple[Case, Expected, list[bytes]] | None = None
-        self._before: tuple[Case, Expected, list[bytes]] | None = None
+        self._earlier: _Result | None = None
+        self._held: deque[_Result | None] = deque()
+        """Results of earlier calls, the latest last, None where a call failed; in step with what the worker holds."""
 
     def _places(self) -> tuple[dict[tuple[int, int], int], int]:
         """Give each workload two places in the arena, and the results the rest of it.
@@ -97,6 +116,8 @@ class Conversation:
             if failures >= _FAILURES:
                 return
         try:
+            if self.results and self.results[-1].verdict == "passed":
+                self._look_back(range(1, len(self._held) + 1), self.plan.cases[-1], reject)
             self.changed = replies.names(self.worker.ask({"op": "state"}, limit_s=self.limit_s), "changed")
         except WorkerEndedError as error:
             reject(error.reason, error.detail)
@@ -114,7 +135,12 @@ class Conversation:
 
     def prepare(self, case: Case) -> Asked:
         """Put the inputs of a case where they belong, and noise where its results will be."""
-        self._before, self._earlier = self._earlier, None
+        self._held.append(self._earlier)
+        self._earlier = None
+        while len(self._held) > 1 and (
+            len(self._held) > _HELD or sum(one.size_bytes for one in self._held if one is not None) > _HELD_BYTES
+        ):
+            self._held.popleft()
         expected = self.expectation.case(case.index)
         message, spans = self.message(case, expected)
         self.arena.write(self._output_offset, os.urandom(min(message["room"], 1 << 16)))
@@ -172,7 +198,9 @@ class Conversation:
             aligned(one.numel() * DTYPES[self.wanted(case, which)].itemsize)
             for which, one in enumerate(expected.outputs)
         )
-        return {"arguments": arguments, "offset": self._output_offset, "room": room + 4096}, spans
+        return {
+            "arguments": arguments, "offset": self._output_offset, "room": room + 4096, "keep": len(self._held)
+        }, spans  # fmt: skip
 
     def collect(
         self, reply: dict[str, Any], case: Case, expected: Expected
@@ -239,9 +267,27 @@ class Conversation:
             self.worker.ask({**message, "op": "reload"}, limit_s=self.limit_s)
         if self._again("again", case, expected, synchronize=True) != first:
             return self._cheated(case, reject, "aliases_input", "a result changed when an input did")
-        if self._before is not None and self._again("before", *self._before[:2]) != self._before[2]:
-            return self._cheated(case, reject, "reused_result", "the result of the call before changed in this one")
-        self._earlier = (case, expected, first)
+        # The call before, and one of those before it: buffers may be handed out in turn.
+        farther = [self._dice.randint(2, len(self._held))] if len(self._held) > 1 else []
+        if not self._look_back([1, *farther], case, reject):
+            return False
+        like = tuple(one.to("meta") for one in expected.outputs)
+        self._earlier = _Result(case, Expected((), like, ()), first)
+        return True
+
+    def _look_back(self, back: Iterable[int], last: Case, reject: Reject) -> bool:
+        """See that earlier results are what they were.
+
+        Args:
+            back: Which: 1 is what the call before the last one returned.
+            last: The case of the last call.
+            reject: Takes reason and detail.
+        """
+        for distance in back:
+            held = self._held[-distance]
+            if held is not None and self._again("before", held.case, held.expected, back=distance) != held.found:
+                detail = f"the result of call {held.case.index} is not what it was"
+                return self._cheated(last, reject, "reused_result", detail)
         return True
 
     def _scramble(self, spans: list[tuple[int, bytes]]) -> None:
@@ -250,8 +296,10 @@ class Conversation:
             noise = os.urandom(min(len(data), 1 << 20))
             self.arena.write(offset, (noise * (len(data) // max(len(noise), 1) + 1))[: len(data)])
 
-    def _again(self, what: str, case: Case, expected: Expected, *, synchronize: bool = False) -> list[bytes]:
-        asked = {"op": what, "synchronize": synchronize}
+    def _again(
+        self, what: str, case: Case, expected: Expected, *, synchronize: bool = False, back: int = 0
+    ) -> list[bytes]:
+        asked = {"op": what, "synchronize": synchronize, "back": back}
         return self.collect(self.worker.ask(asked, limit_s=self.limit_s), case, expected)[0]
 
     def _cheated(self, case: Case, reject: Reject, reason: str, detail: str) -> bool:

@@ -49,6 +49,7 @@ def snapshot() -> dict[str, str]:
         "stdout": lambda: (id(sys.stdout), id(sys.stderr)),
         "meta_path": lambda: [type(one).__name__ for one in sys.meta_path],
         "path": lambda: hash(tuple(sys.path)),
+        "dispatcher": lambda: hash(tuple(sorted(filter(_replaces, torch.library._impls)))),
     }
     for backend in ("fp32", "cuda", "cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn", "mkldnn"):
         module: Any = torch.backends
@@ -64,6 +65,11 @@ def snapshot() -> dict[str, str]:
     return found | {
         f"replaced:{name}": str(id(one)) for name, one in sys.modules.copy().items() if not name.startswith("kb")
     }
+
+
+def _replaces(registered: str) -> bool:
+    """Tell whether what Python registered with the dispatcher stands in for one of torch's own operators."""
+    return registered.startswith("aten/") and registered.endswith(("/CPU", "/CUDA", "Autograd", "plicitAutograd"))
 
 
 def _text(read: Callable[[], Any]) -> str:

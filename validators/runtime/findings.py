@@ -28,6 +28,7 @@ _CALLS = {
     "data_ptr": "pointer", "_version": "pointer", "Stream": "streams",
     "CUDAGraph": "graphs", "_getframe": "introspection", "get_objects": "introspection", "Thread": "threads",
     "set_float32_matmul_precision": "flags", "set_default_dtype": "flags", "manual_seed": "flags",
+    "addaudithook": "introspection",
 }  # fmt: skip
 
 _INNER = {
@@ -162,8 +163,17 @@ def _called(node: ast.Call, imported: set[str]) -> Iterator[tuple[str, int, str]
         yield "files", node.lineno, f"{name}(…)"
     if name.startswith(("os.fork", "os.exec", "os.spawn", "os.system", "os.popen", "os.kill", "os._exit")):
         yield "process", node.lineno, f"{name}(…)"
+    if last in ("Library", "register_kernel", "impl", "custom_op", "triton_op") and _torchs_own(node):
+        yield "assigns_foreign", node.lineno, f"{name}(…)"
     if last in ("setattr", "delattr") and node.args:
         yield from _assigned(node.args[0], imported, node.lineno)
+
+
+def _torchs_own(call: ast.Call) -> bool:
+    """Tell whether what is registered belongs to torch's own operators: to replace one changes it for everybody."""
+    first = call.args[0] if call.args else None
+    space = first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else ""
+    return space.split("::")[0] in ("aten", "prims", "prim")
 
 
 def _assigned(owner: ast.expr, imported: set[str], line: int) -> Iterator[tuple[str, int, str]]:

@@ -21,7 +21,7 @@ REASONS: Mapping[str, str] = {
     "side_stream": "a result was not ready in the order of the stream on which run was called",
     "late_build": "the candidate needed a compiler in a judged call, where no process may be started",
     "bad_memory_access": "compute-sanitizer found an access out of bounds, a race or a read of unwritten memory",
-    "reused_result": "a result was overwritten by the next call: it was no new tensor",
+    "reused_result": "a result was overwritten by a later call: it was no new tensor",
     "lazy_result": "a result is not a plain tensor but a subclass or a wrapper",
     "busy_after_return": "the process went on computing after run had returned",
     "threads_left": "every call left another thread behind",

@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -83,7 +84,8 @@ class Session:
         self.module: ModuleType | None = None
         self.run: Callable[..., object] | None = None
         self.last: list[Any] = []
-        self.before_last: list[Any] = []
+        self.held: deque[list[Any]] = deque()
+        """What earlier calls returned, the latest last; as many of them as the judge wants to look at again."""
         self.offset = 0
         self.before: dict[str, str] = {}
 
@@ -104,7 +106,7 @@ def handlers_of(file: Path, function: str, channel: socket.socket) -> dict[str, 
         "load": lambda s, _: load(s, file, function),
         "call": call,
         "again": again,
-        "before": lambda s, _: {"outputs": hand_over(s, s.before_last)},
+        "before": lambda s, m: {"outputs": hand_over(s, s.held[-m["back"]])},
         "ordered": lambda s, _: {"outputs": hand_over(s, s.device.ordered())},
         "inputs": lambda s, m: _with_tensors(s.device.surrender, m),
         "reload": lambda s, m: _with_tensors(s.device.overwrite, m),
@@ -179,7 +181,10 @@ def _haunt(session: Session, message: dict[str, Any], function: str) -> dict[str
 def call(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     """Call the candidate once, keep its results, and hand them over."""
     run = _prepare(session, message)
-    session.before_last, session.last = session.last, []
+    session.held.append(session.last)
+    while len(session.held) > message.get("keep", 1):
+        session.held.popleft()
+    session.last = []
     result = run()
     session.last = list(result) if isinstance(result, (tuple, list)) else [result]
     session.device.left(session.last[:16])

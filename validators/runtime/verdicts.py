@@ -24,7 +24,7 @@ MILD = frozenset(
 )  # fmt: skip
 """Refused calls that a library may try without harm: they ask for a look instead of a rejection."""
 
-_SOFT_CHANGES = frozenset({"num_threads", "cpu_rng", "environ", "grad_mode"})
+_SOFT_CHANGES = frozenset({"num_threads", "cpu_rng", "environ", "grad_mode", "dispatcher"})
 """Changes of process-wide state that break the contract but forge nothing."""
 
 _GROWTH = 6
