@@ -89,9 +89,12 @@ def cost(axes: Axes, dtype: str) -> Cost:
 
 def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
     """Boxes inside and across the border, placed so that no sample comes near the jumps at -1 and size."""
+    return _drawn(axes, dtype, generator, scale=0.5)
+
+
+def _drawn(axes: Axes, dtype: str, generator: torch.Generator, *, scale: float) -> Arguments:
     count, size = axes["num_rois"], (axes["width"], axes["height"])
     x = torch.randn(axes["batch"], axes["height"], axes["width"], axes["channels"], generator=generator)
-    scale = 2.0 ** -int(torch.randint(0, 3, (1,), generator=generator))
     pooled, ratio = axes["pooled_size"], axes["sampling_ratio"]
     rois = torch.zeros(count, 5)
     rois[:, 0] = torch.randint(0, max(axes["batch"], 1), (count,), generator=generator)
@@ -107,8 +110,9 @@ def normal(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
 
 
 def mixed_scale(axes: Axes, dtype: str, generator: torch.Generator) -> Arguments:
-    """Map rows of scale 2^-4 … 2^4 behind a nominal one, the last channels 4 times the rest; boxes as in ``normal``."""
-    _, *rest = normal(axes, dtype, generator)
+    """Map rows of scale 2^-4 … 2^4 behind a nominal one, the last channels 4 times the rest; boxes of three scales."""
+    scale = 2.0 ** -int(torch.randint(0, 3, (1,), generator=generator))
+    _, *rest = _drawn(axes, dtype, generator, scale=scale)
     shape = (axes["batch"], axes["height"], axes["width"], axes["channels"])
     return mixed(shape, generator, spread=4, tail=2).to(DTYPES[dtype]), *rest
 

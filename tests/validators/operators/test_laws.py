@@ -206,6 +206,33 @@ def test_one_wrong_unit_shows_under_an_exact_law(name: str, law: str) -> None:
         assert judged(off).verdict == "wrong_values"
 
 
+TIMED = sorted(
+    {(name, one.law) for name in operators.VALUES for one in operators.load(name).workloads if one.use == "target"}
+)
+
+
+@pytest.mark.parametrize(("name", "law"), TIMED)
+def test_a_law_that_is_timed_draws_the_same_scalars_always(name: str, law: str) -> None:
+    """Calls whose scalars differ may take different times, or be compiled anew."""
+    spec = operators.load(name)
+    small = next((one for one in spec.workloads if one.law == law and one.use == "awkward"), None)
+    assert small is not None, "what is timed is also judged at awkward sizes"
+    drawn = [spec.laws[law](small.axes, small.dtype, generator(seed)) for seed in range(6)]
+    scalars = {tuple(one for one in arguments if not isinstance(one, torch.Tensor)) for arguments in drawn}
+    assert len(scalars) == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["fused_add_rmsnorm", "gated_rmsnorm", "groupnorm", "l2norm", "layernorm", "rmsnorm", "rmsnorm_quantize_fp8"],
+)
+def test_some_law_of_a_norm_draws_its_eps(name: str) -> None:
+    spec = operators.load(name)
+    small = {one.law: one for one in spec.workloads if one.use == "awkward"}
+    drawn = [spec.laws[law](one.axes, one.dtype, generator(seed)) for law, one in small.items() for seed in range(6)]
+    assert {1e-6, 1e-4, 1e-3} <= {arguments[-1] for arguments in drawn}
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("largest", [None, 100.0])
 def test_no_corner_is_larger_than_what_was_asked_for(dtype: str, largest: float | None) -> None:
