@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from kb.catalogue import CREATE_TEXT, ENTRY, LEXICON, TEXT
+from kb.catalogue import CREATE_TEXT, ENTRY, LEXICON, META, TEXT
 from kb.retrieval import lexical
 from kb.retrieval.query import Understanding, understand
 
@@ -48,6 +48,7 @@ def large() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:")
     connection.execute(f"CREATE TABLE {ENTRY} (id TEXT)")
     connection.execute(f"CREATE TABLE {LEXICON} (term TEXT, facet TEXT, canonical TEXT, weight REAL)")
+    connection.execute(f"CREATE TABLE {META} (key TEXT, value TEXT)")
     connection.execute(CREATE_TEXT)
     rows = range(1, lexical.LARGE + 101)
     into_entries = f"INSERT INTO {ENTRY} (rowid, id) VALUES (?, ?)"  # noqa: S608

@@ -172,7 +172,7 @@ def test_bodies_that_are_no_json_are_refused(judge: TestClient) -> None:
     for body in (b"{", b"[" * 50_000, b"\xff\xfe", b"x=1", b"null", b"[]", surrogate):
         for kind in ("application/json", "text/plain"):
             answer = judge.post("/v1/judgements", content=body, headers={"Content-Type": kind})
-            assert answer.status_code in (400, 422), body[:10]
+            assert answer.status_code in ((400, 422) if kind == "application/json" else (415,)), body[:10]
             assert answer.headers["content-type"] == "application/problem+json"
     assert judge.post("/v1/judgements", content=b"a" * (3 << 20)).status_code == 413
     assert judge.get("/v1/judgements/0123456789abcdef").status_code == 404
