@@ -27,7 +27,8 @@ pytestmark = [
 ]
 
 OPERATOR = operators.load("rmsnorm")
-WORKLOAD = Workload({"num_tokens": 4, "hidden_size": 64}, "float32")
+WORKLOAD = Workload({"num_tokens": 16, "hidden_size": 1024}, "float32")
+"""So large that two edits hardly ever choose the same element."""
 COPIED = Shape(slots=8, spares=2, batches=1, sweep_bytes=1 << 16, pairs=3, warm_ups=1, copies=4)
 
 Run = Callable[[str, Shape], Session]
