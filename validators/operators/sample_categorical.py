@@ -111,7 +111,7 @@ SPEC = Operator(
         _case((9, 33), law="one_hot"),
         _case((7, 1025), law="one_hot"),
         _case((5, 127), law="uniform"),
-        _case((3, 2049), law="uniform"),
+        _case((13, 6007), law="uniform"),
         _case((1, 248320), use="target", note="Qwen3.6 sampling"),
         _case((64, 248320), law="sparse", use="target", note="Qwen3.6 sampling"),
     ),
