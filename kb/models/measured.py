@@ -187,6 +187,9 @@ class Kernels(Strict):
     """Likewise, in kernels that a compiler wrote."""
     declared: list[str]
     never_ran: list[str]
+    """Declared kernels under ``triton.jit`` that no row shows."""
+    jitted_ran: bool | None = None
+    """Whether one of those under ``triton.jit`` ran; None where none is declared, and in records that do not say."""
 
 
 class Determinism(Strict):

@@ -1,12 +1,18 @@
 """A machine that is not what it is said to be is found out by what it says elsewhere and by what it can do."""
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kb import hardware
+from kb.models.record import Record
 from kb.service import ceilings
-from kb.service.soundness import device_faults
+from kb.service.soundness import device_faults, plan_faults
+from kb.validators import operators
+
+RECORDS = Path(__file__).parents[2] / "entries/kernel/rmsnorm/row-per-cta/records"
 
 H200: dict[str, Any] = {
     "name": "NVIDIA H200", "arch": "sm_90", "capability": "9.0", "sms": 132, "memory_bytes": 150_754_820_096,
@@ -65,3 +71,16 @@ def test_ceilings_are_those_of_the_table() -> None:
     assert ceilings.of_device("no such device") == {}
     gpus = {name for device in hardware.devices() if device.arch != "cpu" for name in device.device_names}
     assert set(ceilings.by_device()) == gpus
+
+
+def test_the_plan_of_a_quick_timing_is_found_among_those_with_one_workload_of_the_target() -> None:
+    quick = [json.loads(path.read_bytes()) for path in sorted(RECORDS.glob("*-sm_90-*.json"))]
+    record = Record.model_validate(next(one for one in quick if one["plan"]["uses"] == ["awkward", "target"]))
+    workloads = [one for one in operators.load("rmsnorm").workloads if one.dtype in {"bfloat16", "float16", "float32"}]
+    judged = {json.dumps(one.axes, sort_keys=True) for one in record.cases}
+    assert sum(json.dumps(dict(one.axes), sort_keys=True) in judged for one in workloads if one.use == "target") == 1
+    assert list(plan_faults(record, workloads)) == []
+    one_less = [one for one in workloads if one.use == "target"] + [one for one in workloads if one.use != "target"][1:]
+    assert list(plan_faults(record, one_less)) == ["its seed does not give its plan"]
+    another = record.model_copy(update={"master_seed": "1"})
+    assert list(plan_faults(another, workloads)) == ["its seed does not give its plan"]

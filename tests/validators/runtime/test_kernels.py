@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kb.models.measured import Kernels
 from kb.validators.runtime import accelerator, kernels, replies, sanitizer
 
 SOURCE = b'''
@@ -43,6 +44,12 @@ def test_nothing_that_ran_has_no_share() -> None:
     found = kernels.summary([], SOURCE)
     assert (found["own_share"], found["never_ran"], found["jitted_ran"]) == (None, ["_scale"], False)
     assert kernels.summary([], b"def run(x): ...")["jitted_ran"] is None
+
+
+@pytest.mark.parametrize("rows", [[], [["_scale", 2, 30.0], ["void at::native::elementwise_kernel<128>", 1, 40.0]]])
+def test_a_record_has_a_place_for_all_that_is_found(rows: list[list[object]]) -> None:
+    found = kernels.summary(rows, SOURCE)
+    assert Kernels.model_validate(found).model_dump(mode="json") == found
 
 
 def test_a_function_that_another_kernel_calls_is_no_kernel_that_has_to_run() -> None:
