@@ -6,7 +6,7 @@ from typing import Any
 
 from kb.importers.traces.events import entries
 from kb.importers.traces.opening import Limited
-from kb.importers.traces.profile import Key, Operation, Profile, checked_time, device_of, malformed
+from kb.importers.traces.profile import MOST_NAMES, Key, Operation, Profile, checked_time, device_of, malformed
 
 _DEVICE_CATEGORIES = frozenset({"kernel", "gpu_memcpy", "gpu_memset", "Kernel", "Memcpy", "Memset"})
 _HOST_CATEGORIES = frozenset({"cpu_op", "Operator"})
@@ -18,6 +18,8 @@ _REGION = "Torch-Compiled Region"
 _FUSED = "_fused_"
 _MOST_DIMS = 16
 _MOST_THREADS = 100_000
+_DEEPEST = 10_000
+"""Operations inside each other."""
 
 
 class _Thread:
@@ -152,23 +154,37 @@ class Reader:
         starts, durations, operations = thread.starts, thread.durations, thread.operations
         order = sorted(range(len(starts)), key=lambda each: (starts[each], -durations[each]))
         own = array("d", durations)
-        longest = array("l", [-1]) * len(starts)
-        stack: list[int] = []
+        stack: list[tuple[int, set[str]]] = []
+        held: dict[tuple[int, frozenset[str]], int] = {}
         for each in order:
             # Times are written with three decimals, so an inner one may seem to end a little later than its outer one.
-            while stack and starts[stack[-1]] + durations[stack[-1]] <= starts[each] + 5e-4:
-                stack.pop()
+            while stack and starts[stack[-1][0]] + durations[stack[-1][0]] <= starts[each] + 5e-4:
+                _left(stack, operations, held)
             if stack:
-                outer = stack[-1]
+                outer, inside = stack[-1]
                 own[outer] -= durations[each]
-                if longest[outer] < 0 or durations[each] > durations[longest[outer]]:
-                    longest[outer] = each
-            stack.append(each)
+                inside.add(self._operations[operations[each]].name)
+            stack.append((each, set()))
+            if len(stack) > _DEEPEST:
+                raise malformed(f"more than {_DEEPEST:,} operations inside each other")
+        while stack:
+            _left(stack, operations, held)
         for each, spent in enumerate(own):
-            key = Key("", self._operations[operations[each]])
-            self.profile.add(key, max(0.0, spent))
-            if longest[each] >= 0:
-                self.profile.hold(key, Key("", self._operations[operations[longest[each]]]))
+            self.profile.add(Key("", self._operations[operations[each]]), max(0.0, spent))
+        for (outer, names), calls in held.items():
+            self.profile.hold(Key("", self._operations[outer]), names, calls)
+
+
+def _left(
+    stack: list[tuple[int, set[str]]], operations: "array[int]", held: dict[tuple[int, frozenset[str]], int]
+) -> None:
+    """Take the innermost operation off, and count it with the names of those that it called itself."""
+    outer, inside = stack.pop()
+    if inside:
+        ways = operations[outer], frozenset(inside)
+        held[ways] = held.get(ways, 0) + 1
+        if len(held) > MOST_NAMES:
+            raise malformed(f"operations that call others in more than {MOST_NAMES:,} ways")
 
 
 def _shapes(dims: object) -> tuple[tuple[int, ...], ...]:

@@ -61,9 +61,10 @@ class Profile:
     spent: dict[Key, Spent] = field(default_factory=dict)
     cleaned: set[str] = field(default_factory=set)
     """Names as they count, of which the trace's own spelling had characters that cannot be printed."""
-    held: dict[tuple[Key, Key], int] = field(default_factory=dict)
-    """Operations and the longest one that each of them called, with how many times that was so: where both are the same
-    operator (``aten::linear``, ``aten::matmul``, ``aten::mm``) it is one call."""
+    held: dict[tuple[Key, frozenset[str]], int] = field(default_factory=dict)
+    """Operations with the names of all that one call of them called itself, and how many calls were so: where the same
+    operator is among those (``aten::linear``, ``aten::matmul``, ``aten::mm``), the outer one is no call of its own.
+    Names, not the longest one: which of them is the longest, a machine under load decides."""
 
     @property
     def total_us(self) -> float:
@@ -106,9 +107,9 @@ class Profile:
         found.time_us += time_us
         found.calls += calls
 
-    def hold(self, outer: Key, inner: Key) -> None:
-        """Note that an operation was called, and of those that it called itself the longest one."""
-        self.held[outer, inner] = self.held.get((outer, inner), 0) + 1
+    def hold(self, outer: Key, inside: frozenset[str], calls: int = 1) -> None:
+        """Note calls of an operation, and the names of those that each such call called itself."""
+        self.held[outer, inside] = self.held.get((outer, inside), 0) + calls
 
 
 def malformed(what: str) -> SourceUnavailableError:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kb.importers.traces.profile import Key, Profile
+from kb.importers.traces.profile import Key, Operation, Profile
 from kb.importers.traces.rules import Rules
 from kb.importers.traces.shapes import axes_of, dtype_of
 from kb.models.documents import TargetOperator, Unnamed
@@ -94,9 +94,10 @@ def reconcile(profile: Profile, rules: Rules, *, steps: int, phase: str | None) 
 def _passed_on(profile: Profile, rules: Rules) -> dict[Key, int]:
     """Return how many calls of an operation only led to another one of the same operator, which counts instead."""
     found: dict[Key, int] = defaultdict(int)
-    for (outer, inner), count in profile.held.items():
-        one, other = rules.name(outer), rules.name(inner)
-        if one is not None and other is not None and one.operator == other.operator:
+    for (outer, inside), count in profile.held.items():
+        one = rules.name(outer)
+        others = (rules.name(Key("", Operation(name))) for name in inside)
+        if one is not None and any(other is not None and other.operator == one.operator for other in others):
             found[outer] += count
     return found
 
