@@ -71,7 +71,9 @@ def test_sizes_that_follow_from_others_are_axes_with_a_constraint_and_bytes_trav
 def test_kernels_of_the_starter_entries_go_out_and_come_in_again(tmp_path: Path) -> None:
     ids = [one for one in layout.entry_ids(ROOT / "entries") if one.split("/")[1] in ("rmsnorm", "gemm_nvfp4")]
     made = exporting.export(find_root(str(ROOT)), "flashinfer-trace", ids, tmp_path / "out")
-    assert {one.split("/")[0] for one in made.files} == {"definitions", "solutions", "workloads"}
+    measured = [one for one in made.files if one.startswith("traces/")]
+    assert {one.split("/")[0] for one in set(made.files) - set(measured)} == {"definitions", "solutions", "workloads"}
+    assert measured, "there are records of an H200"
     names = [json.loads((tmp_path / "out" / one).read_text())["name"] for one in made.files if one.endswith(".json")]
     assert len(set(names)) == len(names)
     solution = json.loads(next((tmp_path / "out/solutions/gemm-nvfp4").glob("*.json")).read_text())
