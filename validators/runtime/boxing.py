@@ -19,7 +19,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
-from kb.validators.runtime import sealing, telling, turns
+from kb.validators.runtime import halting, sealing, telling, turns
 from kb.validators.runtime.inner import BoxError, OutOfTimeError
 from kb.validators.runtime.lane import Lane
 from kb.validators.runtime.workplace import Workplace
@@ -122,7 +122,10 @@ class _Run:
         self.document = sealing.empty(str(job["job"]))
         self.facts: dict[str, Any] = {}
         self.peaks: dict[str, Any] | None = None
+        self.threads: int | None = None
+        self.halt: halting.Halt | None = None
         self.turns = turns.Turns()
+        self._lanes: list[Lane] = []
         self.home = Path()
         self.over = self.broken = False
         self.count = 0
@@ -182,7 +185,11 @@ class _Run:
         Raises:
             BoxError: Nothing can be done here.
         """
-        lanes = [Lane(self) for _ in range(jobs)]
+        if jobs > 1:
+            # Threads of many judges beside one another wait for each other more than they work.
+            self.threads = max(2, 2 * (os.cpu_count() or 1) // jobs)
+            self.halt, self.turns = halting.Halt(), turns.Turns(halting=True)
+        lanes = self._lanes = [Lane(self) for _ in range(jobs)]
         with ThreadPoolExecutor(jobs) as pool:
             ended = [pool.submit(lane.work) for lane in lanes]
             try:
@@ -217,6 +224,11 @@ class _Run:
             if self.over or (self.deadline is not None and time.monotonic() >= self.deadline):
                 raise OutOfTimeError
             return self._waiting.popleft()
+
+    def others(self, lane: Lane) -> list[int]:
+        """Return the pids of the inner processes of all other lanes."""
+        inner = [one.inner for one in self._lanes if one is not lane]
+        return [one.process.pid for one in inner if one is not None and one.process.poll() is None]
 
     def meet(self, said: Mapping[str, Any]) -> None:
         """Take note of what an inner process says of this machine."""

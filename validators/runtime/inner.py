@@ -29,7 +29,14 @@ class OutOfTimeError(Exception):
 class Inner:
     """The inner process, and its lines."""
 
-    def __init__(self, home: Path, device: str) -> None:
+    def __init__(self, home: Path, device: str, *, threads: int | None = None) -> None:
+        """Start the process.
+
+        Args:
+            home: Where the judge was unpacked.
+            device: ``cpu`` or ``cuda:N``.
+            threads: Of its own arithmetic, where others are beside it; None for as many as there are cores.
+        """
         read_end, write_end = os.pipe()
         code = f"import sys; sys.path.insert(0, {str(home)!r}); from kb.validators.runtime.boxed import main; main()"
         self._errors = tempfile.TemporaryFile(dir=home)  # noqa: SIM115 - closed in end
@@ -37,6 +44,7 @@ class Inner:
             self.process = subprocess.Popen(  # noqa: S603 - our own interpreter and module
                 [sys.executable, "-I", "-B", "-c", code, str(write_end), device, str(home)],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, cwd=home,
+                env=None if threads is None else os.environ | {"OMP_NUM_THREADS": str(threads)},
                 pass_fds=(write_end,), start_new_session=True,
             )  # fmt: skip
         finally:

@@ -1,13 +1,14 @@
 """One lane of a bundle's run: an inner process, and the entries that it takes one after another. Standard library."""
 
 import argparse
+import contextlib
 import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from kb.validators.runtime import turns
+from kb.validators.runtime import halting, turns
 from kb.validators.runtime.inner import BoxError, Inner, InnerEndedError, OutOfTimeError
 from kb.validators.runtime.telling import tell
 
@@ -15,6 +16,10 @@ _READY_LIMIT_S = 300
 
 _QUICK_ALONE_S = 90.0
 """Longest step alone of a quick timing on a GPU: all others wait, and what is stuck there would cost the run."""
+
+
+class _HaltedError(Exception):
+    """The entry's time is up only because it was stopped for a while."""
 
 
 class Run(Protocol):
@@ -27,10 +32,17 @@ class Run(Protocol):
     count: int
     deadline: float | None
     facts: dict[str, Any]
+    halt: halting.Halt | None
+    """Stops the others while one measures; None where they are waited for."""
     home: Path
     over: bool
     peaks: dict[str, Any] | None
+    threads: int | None
+    """Of each judge's own arithmetic; None for as many as there are cores."""
     turns: turns.Turns
+
+    def others(self, lane: "Lane") -> list[int]:
+        """Return the pids of the inner processes of all other lanes."""
 
     def next(self) -> dict[str, Any] | None:
         """Return the next order, None if there is none."""
@@ -64,7 +76,7 @@ class Lane:
         """What the inner process says of a fault of its own: traceback, phase, seconds."""
         self.held: dict[str, Any] | None = None
         self._turn: str | None = None
-        self._since = self._ends = 0.0
+        self._since = self._ends = self._halted_s = 0.0
         self._alone_limit_s = math.inf
         self._label = self._last = ""
 
@@ -84,6 +96,7 @@ class Lane:
             try:
                 self._take(turns.TOGETHER)
                 self._ends = time.monotonic() + self.run.asked.entry_limit_s
+                self._halted_s = 0.0 if self.run.halt is None else self.run.halt.seconds
                 self._start()
                 reason = self._fitting(order)
                 skipped = self._one(order, label) if reason is None else {"reason": reason}
@@ -116,11 +129,15 @@ class Lane:
     def _take(self, need: str) -> None:
         self._give()
         self.run.turns.take(need, deadline=self.run.deadline)
+        if need == turns.ALONE and self.run.halt is not None:
+            self.run.halt.stop(lambda: self.run.others(self))
         self._turn, self._since = need, time.monotonic()
 
     def _give(self) -> None:
         if self._turn is not None:
             if self._turn == turns.ALONE:
+                if self.run.halt is not None:
+                    self.run.halt.go()
                 self.run.spend("alone", time.monotonic() - self._since, self._label)
             self.run.turns.give(self._turn)
         self._turn = None
@@ -142,7 +159,8 @@ class Lane:
         if self.inner is not None:
             return
         began = time.monotonic()
-        self.inner = Inner(self.run.home, self.run.asked.device)
+        with contextlib.nullcontext() if self.run.halt is None else self.run.halt.starting:
+            self.inner = Inner(self.run.home, self.run.asked.device, threads=self.run.threads)
         if self.run.over:
             raise OutOfTimeError
         ends = [time.monotonic() + _READY_LIMIT_S, *([] if self.run.deadline is None else [self.run.deadline])]
@@ -202,6 +220,13 @@ class Lane:
                 self.held = None
                 return None
 
+    def _was_halted(self) -> bool:
+        """Give the entry the time back in which it was stopped; returns whether there was any."""
+        halted = 0.0 if self.run.halt is None else self.run.halt.seconds
+        lost, self._halted_s = halted - self._halted_s, halted
+        self._ends += lost
+        return lost > 0
+
     def _step(self, text: str) -> None:
         if not self.run.asked.quiet:
             tell(text)
@@ -215,15 +240,24 @@ class Lane:
         """
         if self.inner is None:
             raise InnerEndedError("it was not started")
+        while True:
+            try:
+                return self._answer(self.inner)
+            except _HaltedError:
+                continue
+
+    def _answer(self, inner: Inner) -> dict[str, Any]:
         deadline = self.run.deadline
         alone = self._since + self._alone_limit_s if self._turn == turns.ALONE else math.inf
         try:
-            return self.inner.answer(min(self._ends, alone, math.inf if deadline is None else deadline))
+            return inner.answer(min(self._ends, alone, math.inf if deadline is None else deadline))
         except OutOfTimeError:
             if deadline is not None and time.monotonic() >= deadline:
                 raise
             if time.monotonic() >= alone:
                 raise InnerEndedError(f"given up after {self._alone_limit_s:.0f} s alone; --alone-limit-s") from None
+            if self._was_halted():
+                raise _HaltedError from None
             limit = self.run.asked.entry_limit_s
             raise InnerEndedError(f"given up after {limit:.0f} s; --entry-limit-s gives it more") from None
 

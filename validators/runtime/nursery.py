@@ -32,6 +32,9 @@ MOST_DESCRIPTORS = 16
 
 _PR_SET_PDEATHSIG = 1
 
+_ORDER_LIMIT_S = 600
+"""The judge sends the order at once, unless it is stopped meanwhile."""
+
 
 def main() -> None:
     """Import torch, then fork until the judge hangs up; no worker comes back from here."""
@@ -153,7 +156,7 @@ def _become_worker(descriptors: list[int]) -> None:
     os.close(given)
     os.close(printed)
     with socket.socket(fileno=leash) as holder:
-        order = wire.receive(holder, limit_s=60)
+        order = wire.receive(holder, limit_s=_ORDER_LIMIT_S)
     os.environ.clear()
     os.environ.update(order["environment"])
     os.chdir(order["folder"])

@@ -100,6 +100,8 @@ class _Pair:
     drawn: list[list[Drawn]]
     """One a batch, likewise the following."""
     picks: list[tuple[int, ...]]
+    contents: list[Contents]
+    """``drawn`` in bytes, since converting them is nothing that has to be done alone."""
     first: bool
     """Whether it is the first of its session."""
     found: dict[str, list[dict[int, Result]]] = field(default_factory=dict)
@@ -109,8 +111,8 @@ class _Pair:
 class _Leg:
     """As many pairs as are timed in one go."""
 
-    first: list[Drawn]
-    """Contents of the calls that warm up."""
+    first: Contents
+    """Of the calls that warm up."""
     pairs: list[_Pair]
 
 
@@ -213,7 +215,7 @@ class Session:
         batches = (shape.most_pairs + shape.warm_ups + 1) * shape.batches
         first = self.supply.begin(shape.drawn, shape.spares, batches)
         self._first = self.supply.with_copies(first[: shape.drawn], shape.copies) + first[shape.drawn :]
-        moved = shape.drawn * self.supply.moving_bytes + 2 * max(_LOOKED_BYTES, _LEAST_LOOKS * self._output_bytes())
+        moved = 2 * shape.drawn * self.supply.moving_bytes + 2 * max(_LOOKED_BYTES, _LEAST_LOOKS * self._output_bytes())
         self._pairs_at_once = max(1, _LEG_BYTES // (shape.batches * moved))
 
     def _output_bytes(self) -> int:
@@ -223,15 +225,17 @@ class Session:
 
     def _leg(self, pair: int, count: int) -> "_Leg":
         """Draw the contents of so many pairs of blocks, and of the calls that warm up before."""
-        return _Leg(self._drawn(self._batch), [self._pair_drawn(pair + k) for k in range(count)])
+        return _Leg(self._contents(self._drawn(self._batch)), [self._pair_drawn(pair + k) for k in range(count)])
 
     def _pair_drawn(self, pair: int) -> "_Pair":
         shape = self.shape
         batches = [self._batch if self.regime.launch == "graph" else self._draw_batch() for _ in range(shape.batches)]
         order = (CANDIDATE, BASELINE) if pair % 2 == 0 else (BASELINE, CANDIDATE)
-        return _Pair(order, batches, [self._drawn(one) for one in batches], [self._picks() for _ in batches], pair == 0)
+        drawn = [self._drawn(one) for one in batches]
+        contents = [self._contents(one) for one in drawn]
+        return _Pair(order, batches, drawn, [self._picks() for _ in batches], contents, pair == 0)
 
-    def prepare(self, warming: Sequence[Drawn]) -> None:
+    def prepare(self, warming: Contents) -> None:
         """Lay out slots on both sides, capture graphs where they are asked for, and warm up.
 
         Args:
@@ -249,8 +253,9 @@ class Session:
             self._guarded(who, lambda side: side.lay(layout))
             self._guarded(who, Side.rest)
         eager = Batch(self._batch.order, self._batch.swaps, sweep_bytes=shape.sweep_bytes)
+        first = self._contents(self._first)
         for who in self.sides:
-            self._run(who, self._first, eager, (0,))
+            self._timed(who, first, eager, (0,))
             if who == BASELINE:
                 self._result_bytes = self.sides[who].outputs([0])[0].size_bytes
             if self.regime.launch == "graph":
@@ -262,13 +267,12 @@ class Session:
             began = time.monotonic()
             turns = 0
             while turns < shape.warm_ups or time.monotonic() - began < shape.steady_s:
-                self._run(who, warming, self._batch, (0,))
+                self._timed(who, warming, self._batch, (0,))
                 turns += 1
             self._guarded(who, Side.rest)
 
     def _pair(self, pair: "_Pair") -> list[dict[str, Any]]:
         """Time one block of each side; results stay with the pair."""
-        contents = [self._contents(one) for one in pair.drawn]
         looks = [self._looks(batch, chosen) for batch, chosen in zip(pair.batches, pair.picks, strict=True)]
         blocks = []
         time.sleep(_SETTLE_S)
@@ -276,12 +280,12 @@ class Session:
             rows = []
             found = pair.found.setdefault(who, [])
             for given, batch, chosen, looked, known in zip(
-                contents, pair.batches, pair.picks, looks, pair.drawn, strict=True
+                pair.contents, pair.batches, pair.picks, looks, pair.drawn, strict=True
             ):
                 rows.append(self._timed(who, given, batch, chosen))
                 found.append(self._guarded(who, partial(Side.outputs, calls=looked)))
                 if who == CANDIDATE:
-                    self._look_at_inputs(known, batch, chosen)
+                    self._look_at_inputs(known, given, batch, chosen)
             self._guarded(who, Side.rest)
             blocks.append(_block(who, rows, self.telemetry))
         return blocks
@@ -335,9 +339,6 @@ class Session:
     def _contents(self, drawn: Sequence[Drawn]) -> Contents:
         return contents_of(drawn, self.supply.moving, self.shape.sources)
 
-    def _run(self, who: str, drawn: Sequence[Drawn], batch: Batch, picks: Sequence[int]) -> Clocked:
-        return self._timed(who, self._contents(drawn), batch, picks)
-
     def _timed(self, who: str, contents: Contents, batch: Batch, picks: Sequence[int]) -> Clocked:
         whole, edits = contents
         found: Clocked = self._guarded(who, lambda side: side.time(whole, batch, picks=picks, edits=edits))
@@ -358,10 +359,11 @@ class Session:
                 raise JudgeError(f"the baseline failed: {error}{said}", "time against another one") from error
             raise FailedError(error.reason, error.detail) from error
 
-    def _look_at_inputs(self, drawn: Sequence[Drawn], batch: Batch, picks: Sequence[int]) -> None:
+    def _look_at_inputs(self, drawn: Sequence[Drawn], given: Contents, batch: Batch, picks: Sequence[int]) -> None:
         replaced = {slot for _, slot, _ in batch.swaps}
         numbers = [batch.order[at] for at in picks if batch.order[at] not in replaced]
-        contents = {number: moving_bytes(drawn[number], self.supply.moving) for number in numbers}
+        whole, _ = given
+        contents = {n: whole[n] or moving_bytes(drawn[n], self.supply.moving) for n in numbers}
         if not self._guarded(CANDIDATE, lambda side: side.inputs_intact(contents, numbers)):
             raise FailedError("input_changed", "an input was written to (in a timed batch)")
 

@@ -13,6 +13,8 @@ SETTLE_S, WINDOW_S, BUSY = 0.05, 0.15, 0.6
 _LOOKS = 30
 _WINDOWS = 3
 _PATIENCE_S = 6.0
+_TORN_S = 1.0
+"""A window that took longer than this was interrupted."""
 
 
 def tree(root: int) -> list[int]:
@@ -98,13 +100,16 @@ def work_left(pids: Callable[[], list[int]]) -> float | None:
         time.sleep(SETTLE_S)
         own = pids()
         before, ready, looks = cpu_seconds(own), 0, 0
-        until = time.monotonic() + WINDOW_S
+        began = time.monotonic()
+        until = began + WINDOW_S
         while looks < _LOOKS and time.monotonic() < until:
             ready += runnable_threads(own)
             looks += 1
             time.sleep(WINDOW_S / _LOOKS)
         used = cpu_seconds(own) - before
         found = max(used, ready / max(looks, 1) * WINDOW_S)
+        if time.monotonic() - began > _TORN_S and time.monotonic() < over:
+            continue  # whoever looks was stopped meanwhile, and who is looked at as well: nothing was seen
         if found < BUSY * WINDOW_S:
             return None
         windows, given = windows + 1, given + used
@@ -165,6 +170,19 @@ def still(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "TtZX"
     except (OSError, IndexError):
         return True
+
+
+def stop_pending(pid: int) -> bool:
+    """Tell whether a process was told to stop and has not come to it yet."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+        return any(
+            int(line.split()[1], 16) >> (signal.SIGSTOP - 1) & 1
+            for line in text.splitlines()
+            if line.startswith(("SigPnd:", "ShdPnd:"))
+        )
+    except (OSError, IndexError, ValueError):
+        return False
 
 
 def send_signal(pids: list[int], which: signal.Signals) -> None:

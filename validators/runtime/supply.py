@@ -7,7 +7,6 @@ long as there are any, and each time with another element changed where the oper
 """
 
 import math
-import os
 import secrets
 import time
 from collections.abc import Sequence
@@ -137,7 +136,7 @@ class Supply:
         self._pool: list[tuple[int, Arguments]] = []
         self._kept: list[tuple[int, Arguments]] = []
         self._turn = 0
-        self.threads = max(1, min(16, os.cpu_count() or 1))
+        self.threads = max(1, min(16, torch.get_num_threads()))
         """Draws that are made side by side."""
 
     @property

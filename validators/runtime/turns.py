@@ -1,4 +1,8 @@
-"""Who may go on: any number of steps side by side, or one that needs the machine to itself. Standard library only."""
+"""Who may go on: any number of steps side by side, or one that needs the machine to itself. Standard library only.
+
+A step alone waits until the others' steps are over, or, where these can be stopped in their midst (``halting``), for
+other steps alone only.
+"""
 
 import threading
 import time
@@ -23,7 +27,13 @@ def finished(steps: Generator[str, None, Any]) -> Any:  # noqa: ANN401 - what th
 class Turns:
     """Steps side by side, and steps alone; no new step begins while one waits to be alone."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, halting: bool = False) -> None:
+        """Begin with nobody inside.
+
+        Args:
+            halting: Whoever is alone has stopped the others' steps, and need not wait for their end.
+        """
+        self._halting = halting
         self._changed = threading.Condition()
         self._together, self._waiting, self._alone = 0, 0, False
         self._over = False
@@ -60,6 +70,8 @@ class Turns:
     def _free(self, need: str) -> bool:
         if self._alone:
             return False
+        if self._halting:
+            return True
         return self._together == 0 if need == ALONE else self._waiting == 0
 
     def give(self, need: str) -> None:

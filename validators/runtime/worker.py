@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kb.validators.runtime import accelerator, forking, processes, replies, watch, wire, workplace
+from kb.validators.runtime import accelerator, forking, halting, processes, replies, watch, wire, workplace
 from kb.validators.runtime.arena import Arena
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.launching import Launch, Output, Spawn
@@ -121,10 +121,12 @@ class Worker:
             JudgeError: The sandbox cannot be had here.
         """
         try:
-            self.channel.settimeout(limit_s)
+            if not self._readable(limit_s):
+                raise TimeoutError(f"nothing within {limit_s:g} s")
             mark, descriptors, _, _ = socket.recv_fds(self.channel, 1, 4)
             if mark == b"L" and descriptors:
                 self._watcher = Watcher(descriptors[0])
+            self._readable(limit_s)
             message = wire.receive(self.channel, limit_s=limit_s)
         except (wire.WireError, OSError, TimeoutError) as error:
             self.end()
@@ -213,12 +215,16 @@ class Worker:
             WireError: The limit has passed.
         """
         left, most = limit_s, _PATIENCE * limit_s
-        while not select.select([self.channel], [], [], left)[0]:
+        while not self._readable(left):
             starved = processes.starved_seconds(self.pids())
             left, self._forgiven = min(starved - self._forgiven, most), starved
             most -= left
             if left <= 0:
                 raise wire.WireError("timed_out", f"no answer within {limit_s:g} s")
+
+    def _readable(self, limit_s: float) -> bool:
+        """Wait until there is something to read; returns False where there is nothing within the limit."""
+        return any(select.select([self.channel], [], [], piece)[0] for piece in halting.slices(limit_s))
 
     def calm(self, seconds: float) -> None:
         """Leave off watching memory and disk for a moment in which something is timed; 0 goes on at once."""

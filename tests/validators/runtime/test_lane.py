@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kb.validators.runtime import turns
+from kb.validators.runtime import halting, turns
 from kb.validators.runtime.lane import Lane
 
 INNER = """import json, os, sys, time
@@ -49,6 +49,9 @@ class Run:
         self.count = len(names)
         self.deadline: float | None = None
         self.turns = turns.Turns()
+        self.halt: halting.Halt | None = None
+        self.threads: int | None = None
+        self.lanes: list[Lane] = []
         self.waiting = deque(names)
         self.filed: list[str] = []
         self.skipped: dict[str, dict[str, Any]] = {}
@@ -58,6 +61,9 @@ class Run:
         if not self.waiting:
             return None
         return {"id": self.waiting.popleft(), "version": 1, "number": 1, "runs_on": {"cpu": None}}
+
+    def others(self, lane: Lane) -> list[int]:
+        return [one.inner.process.pid for one in self.lanes if one is not lane and one.inner is not None]
 
     def meet(self, said: Mapping[str, Any]) -> None:
         self.facts = said["ready"]

@@ -224,7 +224,7 @@ def test_a_thread_between_batches_finds_nothing_to_work_ahead_on(run: Run) -> No
 def test_threads_of_the_candidate_stand_still_while_the_baseline_runs(run: Run, baseline: Side) -> None:
     session = run(SPINNER)
     session._begin()
-    session.prepare(session._first)
+    session.prepare(session._contents(session._first))
     candidate = session.sides["candidate"]
     before = candidate.worker.cpu_seconds()
     contents, _ = session._contents(session._first)
