@@ -20,13 +20,16 @@ from typing import cast
 from kb.errors import ImporterError
 from kb.importers.base import Importer, Item
 from kb.importers.repository.tree import GitTree
+from kb.importers.tree import SourceFile
 from kb.service.parsing import Line, Noted, Outcome, Rules
 from kb.service.parsing import outcomes as parsed_here
 from kb.service.parsing_process import Process
 from kb.service.parsing_worker import Entry, Reply, Sent, Setup
 
-PAYS_FROM_BYTES = 1 << 20
+PAYS_FROM_BYTES = 4 << 20
 """Beside the largest item, for each process: what takes longer to parse than a process to start (docs/importers.md)."""
+_PACKED = 8
+"""Bytes of text that take as long to parse as one of Parquet."""
 _MOST_HELD = 2_000
 """Items and lines that are looked ahead before it is known whether processes pay."""
 _BATCH_BYTES = 128 << 10
@@ -66,7 +69,7 @@ def outcomes(walked: Iterator[Walked], rules: Rules, *, jobs: int) -> Generator[
             yield from _here(one, rules)
             continue
         held.append(one)
-        weight = 0 if isinstance(one, Line) else sum(file.size for file in one[1].files)
+        weight = 0 if isinstance(one, Line) else _weight(one[1].files)
         size, largest = size + weight, max(largest, weight)
         if size - largest >= PAYS_FROM_BYTES:
             yield from _apart(held, walked, rules, jobs)
@@ -77,6 +80,11 @@ def outcomes(walked: Iterator[Walked], rules: Rules, *, jobs: int) -> Generator[
             held, size, largest = [], 0, 0
     for each in held:
         yield from _here(each, rules)
+
+
+def _weight(files: Iterable[SourceFile]) -> int:
+    """Return the bytes of files, those of packed ones as they are unpacked."""
+    return sum(file.size * (_PACKED if file.name.endswith(".parquet") else 1) for file in files)
 
 
 def _here(one: Walked, rules: Rules) -> Iterator[Outcome]:
@@ -108,7 +116,7 @@ def _batches(entries: Iterable[Entry]) -> Iterator[tuple[Entry, ...]]:
     size = 0
     for one in entries:
         batch.append(one)
-        size += one.size if isinstance(one, Sent) else 0
+        size += _weight(one.files) if isinstance(one, Sent) else 0
         if size >= _BATCH_BYTES or len(batch) >= _BATCH_ENTRIES:
             yield tuple(batch)
             batch, size = [], 0
@@ -168,7 +176,7 @@ class _Pool:
 
     def _add(self, batch: tuple[Entry, ...]) -> None:
         task = _Task(batch)
-        self._bytes += sum(one.size for one in batch if isinstance(one, Sent))
+        self._bytes += sum(_weight(one.files) for one in batch if isinstance(one, Sent))
         self._order.append(task)
         self._waiting.append(task)
 
@@ -192,8 +200,8 @@ class _Pool:
             self._at[process] = task
             with suppress(OSError):  # it has ended: seen when it is listened to
                 process.pipe.send(task.entries)
-        # One more process for every so many bytes: a short import does not pay for many.
-        wanted = min(self._most, max(1, self._bytes // PAYS_FROM_BYTES))
+        # This process mostly waits, so two at first, then one more for every so many bytes.
+        wanted = min(self._most, 2 + self._bytes // PAYS_FROM_BYTES)
         starting = sum(not each.ready for each in self._processes)
         if len(self._waiting) > starting and len(self._processes) < wanted:
             self._processes.append(Process(self._setup))

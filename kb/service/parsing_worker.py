@@ -30,11 +30,6 @@ class Sent:
     whole: bool
     extra: Mapping[str, str]
 
-    @property
-    def size(self) -> int:
-        """Bytes of all its files."""
-        return sum(each.size for each in self.files)
-
 
 Entry = Line | Sent
 """What stands in a batch: an item to parse, or a line of the walk that has to stay in its place."""
@@ -68,7 +63,7 @@ class Reply:
 
 
 @dataclass
-class _Kept:
+class Kept:
     """Collects outcomes: in memory as long as they are few."""
 
     scratch: Path
@@ -120,4 +115,4 @@ def work(pipe: Connection, setup: Setup) -> None:
             batch = pipe.recv()
         except (EOFError, OSError):
             return
-        answer = _Kept(setup.scratch).reply(parsed(batch, setup))
+        answer = Kept(setup.scratch).reply(parsed(batch, setup))
