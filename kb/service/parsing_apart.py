@@ -26,7 +26,7 @@ from kb.service.parsing import outcomes as parsed_here
 from kb.service.parsing_process import Process
 from kb.service.parsing_worker import Entry, Reply, Sent, Setup
 
-PAYS_FROM_BYTES = 4 << 20
+PAYS_FROM_BYTES = 8 << 20
 """Beside the largest item, for each process: what takes longer to parse than a process to start (docs/importers.md)."""
 _PACKED = 8
 """Bytes of text that take as long to parse as one of Parquet."""

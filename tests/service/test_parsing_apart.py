@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pytest
 
@@ -17,6 +17,7 @@ from kb.config import MARKER, Root
 from kb.errors import ImporterError
 from kb.service import importing, parsing_apart, parsing_worker
 
+Found = TypeVar("Found")
 DATA = Path(__file__).resolve().parents[1] / "importers" / "data" / "tuned"
 KERNEL = """
 import triton
@@ -259,7 +260,7 @@ def test_ctrl_c_ends_the_processes_with_the_import(tmp_path: Path, generated: Pa
     _until(lambda: not any("spawn_main" in _line_of(pid) for pid in workers))
 
 
-def _until(met: Callable[[], object]) -> Any:
+def _until(met: Callable[[], Found]) -> Found:
     end = time.monotonic() + 60
     while not (found := met()):
         assert time.monotonic() < end
