@@ -62,6 +62,10 @@ class Objects:
         self._history: Mapping[str, tuple[Change, ...]] | None = None
         self._root = self._root_id()
 
+    def __getstate__(self) -> Mapping[str, object]:
+        # Another process asks git itself; it gets the history if that was looked up, and no names.
+        return {**self.__dict__, "_kept": OrderedDict(), "_names": 0}
+
     def _root_id(self) -> str:
         kind, body = self._bodies.body(self.located.commit, 16 << 20)
         found = re.match(rb"tree ([0-9a-f]{40,64})\n", body)

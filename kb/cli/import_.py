@@ -36,6 +36,9 @@ def import_source(
     toolchain: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VERSION", help="Likewise the toolchain: triton=3.6.0.")
     ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Most processes that parse; the cores if left out.")
+    ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write the counts by source into a Markdown page.")
     ] = None,
@@ -46,7 +49,7 @@ def import_source(
     Ends with 4 if all that was found was refused, with 12 if only licenses stood in the way.
     """
     from kb.config import find_root
-    from kb.service import import_report, importing
+    from kb.service import import_report, importing, parsing_apart
 
     options = importing.options_of(
         format_=format_,
@@ -55,6 +58,7 @@ def import_source(
         allow=allow or [],
         device=device,
         toolchain=toolchain or [],
+        jobs=jobs or parsing_apart.cores(),
     )
     with progress("importing") as show:
         done = importing.run(

@@ -51,12 +51,17 @@ class Shelf:
         for name in _existing(entries):
             self._taken[layout.same_name(name)] = name
 
-    def expect(self, draft: Draft) -> None:
-        """Note a draft that will come, so that copies are known before the first one is judged."""
+    def expect(self, id_: str, *, values: str | None, device: str | None) -> None:
+        """Note a draft that will come, so that copies are known before the first one is judged.
+
+        Args:
+            id_: Its id.
+            values: Digest of its values, or None.
+            device: Whom they are for.
+        """
         self.drafts += 1
-        if draft.values is not None:
-            key = bytes.fromhex(draft.values)
-            self._originals.setdefault(key, _Original(draft.id, draft.device))
+        if values is not None:
+            self._originals.setdefault(bytes.fromhex(values), _Original(id_, device))
 
     def judge(self, draft: Draft) -> Verdict:
         """Say what is to be done with a draft.

@@ -4,17 +4,19 @@ import pickle
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
 from typing import IO, Any
 
 from kb.config import Root
-from kb.errors import ConfigError, ImporterError, KbError, SourceFormatError
-from kb.importers import license as licenses
+from kb.errors import ConfigError, ImporterError, SourceFormatError
 from kb.importers import registry
-from kb.importers.base import Context, Draft, Folder, Importer, Item, Skipped
+from kb.importers.base import Context, Draft, Folder, Importer, Item
 from kb.importers.tree import MANIFEST, Listing, SourceFile, Tree
+from kb.service import parsing_apart
 from kb.service.drafts import Shelf, Verdict
+from kb.service.parsing import Line, Noted, Rules
+from kb.service.parsing_apart import Walked
 from kb.service.sources import Stated, opened
 from kb.store import bulk
 
@@ -35,25 +37,8 @@ class Options:
     stated: Stated = field(default_factory=Stated)
     allow_licenses: frozenset[str] = frozenset()
     context: Context = field(default_factory=Context)
-
-
-@dataclass(frozen=True)
-class Line:
-    """What became of one draft, or of one file that gave none."""
-
-    state: str
-    """``add``, ``update``, ``unchanged``, ``duplicate``, ``refused`` or ``left`` (nothing is wrong with it)."""
-    path: str
-    format: str | None
-    file: str | None = None
-    """Path in the source that was walked, where ``path`` is the one that its publisher gave it."""
-    id: str | None = None
-    version: int | None = None
-    evidence: str | None = None
-    license: str | None = None
-    copy_of: str | None = None
-    """Id of another entry with the same values: not a second result."""
-    reason: str | None = None
+    jobs: int = 1
+    """Most processes that parse; 1 for this very process."""
 
 
 @dataclass
@@ -120,7 +105,7 @@ def run(root: Root, source: str, options: Options, *, progress: Progress | None 
         tree = stack.enter_context(opened(source, options.stated))
         spool = stack.enter_context(tempfile.TemporaryFile())
         shelf = Shelf(root.entries)
-        _parse_all(tree, asked, options, spool, shelf, report, tell)
+        _parse_all(_items(tree, asked, report), options, spool, shelf, report, tell)
         filing = stack.enter_context(bulk.filing(root.entries)) if options.write else None
         spool.seek(0)
         for done, (name, draft, files) in enumerate(_spooled(spool), start=1):
@@ -153,84 +138,32 @@ def _line(name: str, draft: Draft, verdict: Verdict, file: str) -> Line:
 def _spooled(spool: IO[bytes]) -> Iterator[tuple[str, Draft, tuple[str, ...]]]:
     with suppress(EOFError):
         while True:
-            yield pickle.load(spool)  # noqa: S301 - written by this very process
+            yield pickle.load(spool)  # noqa: S301 - written by processes of our own
 
 
 def _parse_all(
-    tree: Tree,
-    asked: Sequence[Importer],
-    options: Options,
-    spool: IO[bytes],
-    shelf: Shelf,
-    report: Report,
-    tell: Progress,
+    walked: Iterator[Walked], options: Options, spool: IO[bytes], shelf: Shelf, report: Report, tell: Progress
 ) -> None:
     """Spool all drafts that pass the license gate; nothing is held in memory but digests."""
-    for importer, item in _items(tree, asked, report):
-        paths = tuple(each.path for each in item.files)
-        made = False
-        refused = None
-        for found in _parsed(importer, item, options.context):
-            made = True
-            if isinstance(found, Skipped):
-                state = "refused" if found.refused else "left"
-                # What stops an item as a whole stops all that belongs to it.
-                whole = paths if found.path == item.path else ()
-                report.note(Line(state, found.path, importer.name, reason=found.reason), whole)
-                continue
-            ruling = licenses.gate(found, also=options.allow_licenses)
-            if ruling.refused is not None:
-                if refused != ruling.refused:  # one file can give hundreds of drafts of the same license
-                    refused = ruling.refused
-                    line = Line("refused", item.path, importer.name, license=ruling.license, reason=refused)
-                    report.note(line, paths)
-                continue
-            draft = replace(found, license=ruling.license, restrictions=(*found.restrictions, *ruling.restrictions))
-            shelf.expect(draft)
-            pickle.dump((importer.name, draft, paths), spool, protocol=pickle.HIGHEST_PROTOCOL)
-        if not made:
-            report.note(Line("left", item.path, importer.name, reason="it holds nothing to import"), paths)
-        if report.files % 50 == 0:
-            tell("reading", report.files, None)
+    rules = Rules(options.context, options.allow_licenses)
+    with closing(parsing_apart.outcomes(walked, rules, jobs=options.jobs)) as found:
+        for done, one in enumerate(found):
+            if isinstance(one, Noted):
+                report.note(one.line, one.files)
+            else:
+                shelf.expect(one.id, values=one.values, device=one.device)
+                spool.write(one.body)
+            if done % 10 == 0:
+                tell("reading", report.files, None)
 
 
-def _parsed(importer: Importer, item: Item, context: Context) -> Iterator[Draft | Skipped]:
-    """Parse one item; whatever goes wrong in it stops no other."""
-    fault = _manifest_fault(item)
-    if fault is not None:
-        yield Skipped(item.path, fault)
-        return
-    try:
-        yield from importer.parse(item, context)
-    except KbError as error:
-        yield Skipped(item.path, error.message)
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
-        yield Skipped(item.path, f"{importer.name} cannot read it: {type(error).__name__}: {error}"[:300])
-    except ImportError as error:
-        yield Skipped(item.path, f"{importer.name} needs a package that is not installed: {error}")
-
-
-def _manifest_fault(item: Item) -> str | None:
-    """Refuse a file that is not the one that the collection's manifest describes."""
-    from kb.importers.base import sha256
-
-    for file in item.files:
-        stated = item.tree.origin_of(file.path).sha256
-        if stated is not None:
-            try:
-                body = item.tree.read(file.path)
-            except SourceFormatError as error:
-                return error.message
-            if sha256(body) != stated:
-                return f"its digest is not the one that {MANIFEST} states"
-    return None
-
-
-def _items(tree: Tree, asked: Sequence[Importer], report: Report) -> Iterator[tuple[Importer, Item]]:
+def _items(tree: Tree, asked: Sequence[Importer], report: Report) -> Iterator[Walked]:
     """Walk once; every importer is offered what the ones before it left."""
     whole: set[str] = set()
     for listing in tree.walk(whole):
-        named = _looked_through(listing, report)
+        report.files += len(listing.files) + len(listing.left_out)
+        named: dict[str, SourceFile] = {}
+        yield from _looked_through(listing, named)
         for importer in asked:
             for item in _discovered(importer, Folder(tree, listing.path, tuple(named.values()))):
                 for file in item.files:
@@ -241,23 +174,20 @@ def _items(tree: Tree, asked: Sequence[Importer], report: Report) -> Iterator[tu
                     yield importer, item
         for file in named.values():
             if tree.only is None or file.path == tree.only:
-                report.note(_unclaimed(file, asked))
+                yield _unclaimed(file, asked)
 
 
-def _looked_through(listing: Listing, report: Report) -> dict[str, SourceFile]:
-    """Return the files of a folder whose names can be used; report the others."""
-    report.files += len(listing.files) + len(listing.left_out)
+def _looked_through(listing: Listing, named: dict[str, SourceFile]) -> Iterator[Line]:
+    """Take the files of a folder whose names can be used; yield a line for each of the others."""
     for path, reason in listing.left_out:
-        report.note(Line("refused", path, None, reason=reason))
-    named = {}
+        yield Line("refused", path, None, reason=reason)
     for file in listing.files:
         fault = _name_fault(file.path)
         if fault is None:
             named[file.path] = file
         else:
             shown = file.path.encode("utf-8", "backslashreplace").decode()
-            report.note(Line("refused", shown, None, reason=fault))
-    return named
+            yield Line("refused", shown, None, reason=fault)
 
 
 def _discovered(importer: Importer, folder: Folder) -> Sequence[Item]:
@@ -291,6 +221,7 @@ def options_of(
     allow: Sequence[str],
     device: str | None,
     toolchain: Sequence[str],
+    jobs: int = 1,
 ) -> Options:
     """Read options as a user writes them.
 
@@ -301,6 +232,7 @@ def options_of(
         allow: Licenses beyond the list.
         device: For formats that name none.
         toolchain: ``NAME=VERSION`` each.
+        jobs: Most processes that parse, from 1.
 
     Raises:
         ConfigError: A toolchain is not of that form.
@@ -311,7 +243,7 @@ def options_of(
         if not (name and equals and version):
             raise ConfigError(f"toolchain: expected NAME=VERSION, found {one!r}", hint="--toolchain triton=3.6.0")
         versions[name] = version
-    return Options(format_, write, Stated(*stated), frozenset(allow), Context(device, versions))
+    return Options(format_, write, Stated(*stated), frozenset(allow), Context(device, versions), jobs)
 
 
 def as_json(report: Report) -> dict[str, Any]:
