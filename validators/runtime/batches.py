@@ -1,6 +1,6 @@
 """What is asked of one timed batch, and what its clocks said."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,10 @@ class Clocked:
     wall_us: float
     device_us: float | None
     tail_us: float
-    """From the answer until the outputs of some calls were handed over."""
+    """From the answer until some calls' outputs were answered for, see ``commitment``; on a CPU, handed over."""
     sweep_us: float | None
     """How long the worker took to get ready, with a sweep in it; None where the judge sweeps itself."""
+
+    def rounded(self) -> dict[str, float | None]:
+        """Return the times as a side file holds them, to the nanosecond."""
+        return {name: None if value is None else round(value, 3) for name, value in asdict(self).items()}

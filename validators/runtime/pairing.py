@@ -8,13 +8,14 @@ equal contents, equal orders and equal replacements, and the same launch mode.
 import random
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from kb.validators.operators.spec import Arguments, Operator, Workload
 from kb.validators.runtime.assessing import ArbiterProcess
 from kb.validators.runtime.batches import Batch, Clocked
+from kb.validators.runtime.commitment import Commitment
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.layout import Contents, Layout, contents_of, moving_bytes
 from kb.validators.runtime.scrutiny import Result, Scrutiny
@@ -105,6 +106,8 @@ class _Pair:
     first: bool
     """Whether it is the first of its session."""
     found: dict[str, list[dict[int, Result]]] = field(default_factory=dict)
+    answered: list[Commitment | None] = field(default_factory=list)
+    """What the candidate answered for each batch before it handed its results over."""
 
 
 @dataclass
@@ -285,9 +288,10 @@ class Session:
                 rows.append(self._timed(who, given, batch, chosen))
                 found.append(self._guarded(who, partial(Side.outputs, calls=looked)))
                 if who == CANDIDATE:
+                    pair.answered.append(self.sides[who].commitment)
                     self._look_at_inputs(known, given, batch, chosen)
             self._guarded(who, Side.rest)
-            blocks.append(_block(who, rows, self.telemetry))
+            blocks.append({"who": who, "batches": [row.rounded() for row in rows], "telemetry": self.telemetry.read()})
         return blocks
 
     def _examine(self, pair: "_Pair") -> None:
@@ -296,6 +300,11 @@ class Session:
                 pair.drawn[number], batch, pair.picks[number], pair.found[CANDIDATE][number],
                 pair.found[BASELINE][number], first=pair.first and number == 0,
             )  # fmt: skip
+            answered = pair.answered[number]
+            handed = {at: one.data for at, one in pair.found[CANDIDATE][number].items()}
+            broken = None if answered is None else answered.broken(handed)
+            if broken is not None:
+                raise FailedError("late_write", f"a result is another one than right after its batch (call {broken})")
 
     def _draw_batch(self) -> Batch:
         """Draw the order of the calls, and before which of them contents are replaced."""
@@ -386,12 +395,3 @@ class Session:
             raise WrongBaselineError("a result of the baseline is wrong", "time against another one")
         if problem is not None:
             raise FailedError(problem.reason, f"{problem.detail} (timed call {problem.call})")
-
-
-def _block(who: str, rows: Sequence[Clocked], telemetry: Telemetry) -> dict[str, Any]:
-    seen = telemetry.read()
-    return {"who": who, "batches": [_rounded(asdict(row)) for row in rows], "telemetry": seen}
-
-
-def _rounded(row: dict[str, float | None]) -> dict[str, float | None]:
-    return {name: None if value is None else round(value, 3) for name, value in row.items()}

@@ -83,6 +83,17 @@ def _claim(raw: object) -> Claim:
     )  # fmt: skip
 
 
+def numbers(reply: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Return the numbers that a worker gives for the results of each call, as the short texts that they are."""
+    raw = reply.get("calls")
+    if not isinstance(raw, list) or len(raw) > _MOST:
+        raise ForgedReplyError("calls without numbers")
+    for one in raw:
+        if not isinstance(one, list) or len(one) > _MOST or not all(isinstance(n, str) and len(n) < 24 for n in one):
+            raise ForgedReplyError("a result that is not answered for by a number")
+    return [tuple(one) for one in raw]
+
+
 def names(reply: dict[str, Any], key: str) -> list[str]:
     """Return a list of texts."""
     raw = reply.get(key, [])

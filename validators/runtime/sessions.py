@@ -361,6 +361,7 @@ class _Timing:
             "calls_per_batch": trial.shape.slots,
             "slots": trial.shape.slots,
             "replaced_per_batch": trial.shape.spares,
+            "answered_for": self.kind != accelerator.CPU,
             "compared_with_reference": checked,
             "blocks": blocks,
             "floor": floor.to_json(),

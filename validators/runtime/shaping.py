@@ -38,6 +38,12 @@ _WARM_SLOTS = 8
 _SHORT_US, _SEVERAL_BYTES = 5000.0, 16 << 20
 """Batches shorter than this, with no more new contents than that, come three to a block, for its median's sake."""
 
+_FEW_SLOTS, _STRETCH = 4, 3
+"""So many slots may take up to so many times the bytes of new contents that are admitted otherwise."""
+
+_ALONE_US, _ALONE_BATCHES = 300.0, 5
+"""Batches shorter than this with a call or two come so many to a block: setting them off is a good part of them."""
+
 _STEADY_S = {"cpu": 0.0, "cuda": 0.3}
 """How long each side runs before its first block counts."""
 
@@ -154,7 +160,8 @@ def shape_for(
     copies = max(1, min(math.ceil(wanted / drawn), room // drawn)) if copied and regime.cache == "cold" else 1
     slots = drawn * copies
     several = 3 if slots * call_us < _SHORT_US and drawn * supply.moving_bytes <= _SEVERAL_BYTES else 1
-    batches = max(several, math.ceil(effort.least_calls / slots))
+    lonely = _ALONE_BATCHES if slots <= 2 and slots * call_us < _ALONE_US else 1
+    batches = max(several, lonely, math.ceil(effort.least_calls / slots))
     spares = min(2, slots // 2)
     if 2 * spares * supply.moving_bytes > _SWAP_SHARE * slots * _kept_bytes(supply):
         spares = min(1, spares)
@@ -173,7 +180,8 @@ def _kept_bytes(supply: Supply) -> int:
 def _most_drawn(supply: Supply, own: int, kind: str, effort: Effort) -> int:
     """Return how many slots may be drawn; ``own`` bytes each."""
     fitting = (effort.slot_bytes or _SLOT_BYTES[kind]) // max(own, 1)
-    new = (effort.most_bytes or _MOVING_BYTES[kind]) // max(supply.moving_bytes, 1)
+    most = effort.most_bytes or _MOVING_BYTES[kind]
+    new = max(most // max(supply.moving_bytes, 1), min(_FEW_SLOTS, _STRETCH * most // max(supply.moving_bytes, 1)))
     return min(MOST_SLOTS[kind], fitting, new, effort.most_slots or MOST_SLOTS[kind])
 
 

@@ -12,7 +12,7 @@ import secrets
 import select
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from kb.validators.runtime import accelerator, building, processes, replies, rep
 from kb.validators.runtime.arena import Arena, aligned
 from kb.validators.runtime.batches import Batch, Clocked
 from kb.validators.runtime.clocks import DONE_AT, MARK_BYTES
+from kb.validators.runtime.commitment import Commitment, new_key
 from kb.validators.runtime.errors import JudgeError, WorkerEndedError
 from kb.validators.runtime.layout import Edits, Layout
 from kb.validators.runtime.scrutiny import Result
@@ -88,6 +89,8 @@ class Side:
         self._stopped: list[int] = []
         self._junk = np.zeros(0, np.uint8)
         self._tint = 0
+        self.commitment: Commitment | None = None
+        """What the last batch's results were answered for with; None on a CPU, where they were handed over."""
 
     def start(self, operator: Operator, workloads: Sequence[Workload], *, load_limit_s: float = 120.0) -> None:
         """Wait for the sandbox, load the source, and have kernels built.
@@ -183,7 +186,7 @@ class Side:
                 copy of another one.
             batch: What to call.
             edits: Slots that are copies, and what is changed in each.
-            picks: Calls whose outputs are asked for at once; ``outputs`` brings all.
+            picks: Calls whose outputs are answered for at once; ``outputs`` brings all.
 
         Raises:
             FailedError: A call raised, or the answer is none.
@@ -214,11 +217,21 @@ class Side:
         failed = replies.failure(reply)
         if failed is not None:
             raise FailedError("crashed", f"{failed} (in a timed batch)")
-        began = time.perf_counter()
-        if picks:
-            self._ask({"op": "outputs_of", "calls": list(picks), "offset": self._output_at})
-        tail_us = (time.perf_counter() - began) * 1e6
+        tail_us = self._answered_for(picks) if picks else 0.0
         return Clocked(wall_us, replies.reading(reply.get("device_us")), tail_us, None if cpu else ready_us)
+
+    def _answered_for(self, picks: Sequence[int]) -> float:
+        """Have some results answered for, on a CPU handed over, right after the batch; returns the microseconds."""
+        cpu, key = self.kind == accelerator.CPU, new_key()
+        if not cpu:
+            self.arena.write(0, key)
+        ask = {"op": "outputs_of", "offset": self._output_at} if cpu else {"op": "commit"}
+        began = time.perf_counter()
+        reply = self._ask(ask | {"calls": list(picks)})
+        tail_us = (time.perf_counter() - began) * 1e6
+        if not cpu:
+            self.commitment = Commitment(key, _read(lambda: dict(zip(picks, replies.numbers(reply), strict=True))))
+        return tail_us
 
     def _arm(self, batch: Batch, place: int, mark: bytes) -> str:
         message = {
@@ -337,14 +350,11 @@ class Side:
         raw = reply.get("calls")
         if not isinstance(raw, list) or len(raw) != len(wanted):
             raise FailedError("forged_protocol", "other calls than were asked for")
-        found = []
-        try:
-            for one in raw:
-                claims = tuple(replies.claims({"outputs": one}))
-                found.append(Result(claims, tuple(self.arena.read(c.offset, c.size_bytes) for c in claims)))
-        except (replies.ForgedReplyError, ValueError) as error:
-            raise FailedError("forged_protocol", str(error)) from error
+        found: list[Result] = _read(lambda: [self._result(replies.claims({"outputs": one})) for one in raw])
         return found
+
+    def _result(self, claims: Sequence[replies.Claim]) -> Result:
+        return Result(tuple(claims), tuple(self.arena.read(c.offset, c.size_bytes) for c in claims))
 
     def inputs_intact(self, contents: Mapping[int, Sequence[bytes]], numbers: Sequence[int]) -> bool:
         """Tell whether the moving arguments of some slots are still what was brought.
@@ -370,10 +380,8 @@ class Side:
     def changed(self) -> list[str]:
         """Name what the worker says changed of its process-wide state."""
         self.wake()
-        try:
-            return replies.names(self._ask({"op": "state"}), "changed")
-        except replies.ForgedReplyError as error:
-            raise FailedError("forged_protocol", str(error)) from error
+        found: list[str] = _read(lambda: replies.names(self._ask({"op": "state"}), "changed"))
+        return found
 
     def _ask(self, message: dict[str, Any]) -> dict[str, Any]:
         reply = self.worker.ask(message, limit_s=self.limit_s)
@@ -381,3 +389,11 @@ class Side:
         if failed is not None:
             raise FailedError("crashed", failed)
         return reply
+
+
+def _read(reading: Callable[[], Any]) -> Any:  # noqa: ANN401 - what is read
+    """Read a reply; raises FailedError if it has not the form that the stub gives it."""
+    try:
+        return reading()
+    except (replies.ForgedReplyError, ValueError) as error:
+        raise FailedError("forged_protocol", str(error)) from error

@@ -40,6 +40,9 @@ _LOW, _HIGH = 0.025, 0.975
 _LATE_SHARE, _CHARGED_SHARE = 0.05, 0.005
 """Share of a batch that the hand-over of results may take longer than the baseline's: quarantined, charged."""
 
+_CHARGED_US = 15.0
+"""What answering for results may take longer than for the baseline's without a charge: processes differ."""
+
 _DISTURBED = {"cuda": 1.15, "cpu": 1.6}
 """Factor by which the baseline may be slower beside the candidate than it was alone, at its best."""
 
@@ -233,14 +236,16 @@ def _walls(raw: Sample, who: str, charge: float, kept: Sequence[bool]) -> list[f
 
 
 def _charge(raw: Sample) -> float:
-    """Return what the candidate took longer to hand over its results than the baseline, microseconds a batch.
+    """Return what the candidate took longer to answer for its results than the baseline, microseconds a batch.
 
-    A result that is not there yet when ``run`` returns is waited for when it is handed over; so is the time of it.
+    A result that is not there yet when ``run`` returns has to be waited for then; so is the time of it.
     """
     mine, theirs = _tails(raw, "candidate"), _tails(raw, "baseline")
     late = median(mine) - median(theirs)
     batch = median([b["wall_us"] for one in raw["blocks"] if one["who"] == "candidate" for b in one["batches"]])
-    return late if late > _CHARGED_SHARE * batch and quantile(mine, 0.25) > quantile(theirs, 0.75) else 0.0
+    # Samples from before revision 8 do not say how: whole results were handed over then, which is charged throughout.
+    least = max(_CHARGED_SHARE * batch, _CHARGED_US if raw.get("answered_for") else 0.0)
+    return late if late > least and quantile(mine, 0.25) > quantile(theirs, 0.75) else 0.0
 
 
 def _tails(raw: Sample, who: str) -> list[float]:

@@ -19,7 +19,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kb.validators.runtime import breakout, clocks, devices, entrance, environment, ghosts, interpreting, kernels, wire
+from kb.validators.runtime import (
+    breakout,
+    clocks,
+    commitment,
+    devices,
+    entrance,
+    environment,
+    ghosts,
+    interpreting,
+    kernels,
+    wire,
+)
 
 
 def main() -> None:
@@ -122,6 +133,7 @@ def handlers_of(file: Path, function: str, channel: socket.socket) -> dict[str, 
         "edit": lambda s, m: s.batches.edit(m),
         "capture": lambda s, m: s.batches.capture(_loaded(s), m),
         "batch": lambda s, m: s.batches.batch(_loaded(s), m, partial(_armed, channel, m["ticket"])),
+        "commit": _commit,
         "outputs_of": _outputs_of,
     }
 
@@ -216,11 +228,22 @@ def _outputs_of(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     session.offset = message["offset"]
     calls = []
     for index in message["calls"]:
-        result = session.batches.kept[index]
-        calls.append(hand_over(session, list(result) if isinstance(result, (tuple, list)) else [result]))
+        calls.append(hand_over(session, _results_of(session, index)))
         ends = [one["offset"] + one["size_bytes"] for one in calls[-1] if "offset" in one]
         session.offset = (max(ends, default=session.offset) + 255) // 256 * 256
     return {"calls": calls}
+
+
+def _results_of(session: Session, index: int) -> list[Any]:
+    result = session.batches.kept[index]
+    return list(result) if isinstance(result, (tuple, list)) else [result]
+
+
+def _commit(session: Session, message: dict[str, Any]) -> dict[str, Any]:
+    """Answer for what chosen calls of the last batch returned, with factors that lie in the arena."""
+    kind = session.device.kind
+    key = commitment.factors(session.memory[: commitment.KEY_BYTES], kind)
+    return {"calls": [commitment.answer(_results_of(session, index), key, kind) for index in message["calls"]]}
 
 
 def _tensors(message: dict[str, Any]) -> list[dict[str, Any]]:

@@ -156,6 +156,19 @@ def test_waiting_for_results_is_time_of_the_candidate() -> None:
     assert found["candidate_us"]["median"] > 100
 
 
+def test_who_answers_for_results_a_little_later_is_not_charged_for_it() -> None:
+    one = raw(gain=2.0) | {"answered_for": True}
+    at_once = timing(one)["candidate_us"]["median"]
+    for row in candidate_rows(one):
+        row["tail_us"] = 360.0
+    for row in (b for block in one["blocks"] if block["who"] == "baseline" for b in block["batches"]):
+        row["tail_us"] = 350.0
+    assert timing(one)["candidate_us"]["median"] == at_once
+    for row in candidate_rows(one):
+        row["tail_us"] = 410.0
+    assert timing(one)["candidate_us"]["median"] > at_once
+
+
 def test_a_baseline_that_is_slower_beside_the_candidate_than_alone_counts_for_nothing() -> None:
     assert timing(raw(gain=2.0, alone_us=70.0))["quarantined"] == "baseline_disturbed"
 
