@@ -22,7 +22,7 @@ def _scatter(x: torch.Tensor, weight: torch.Tensor, stride: int) -> torch.Tensor
     batch, height, width, _ = x.shape
     kernel = weight.shape[1]
     shape = (batch, (height - 1) * stride + kernel, (width - 1) * stride + kernel, weight.shape[3])
-    out = torch.zeros(shape, dtype=torch.float64)
+    out = torch.zeros(shape, dtype=torch.float64, device=x.device)
     for r in range(kernel):
         for s in range(kernel):
             rows = slice(r, r + (height - 1) * stride + 1, stride)

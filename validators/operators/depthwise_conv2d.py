@@ -12,7 +12,7 @@ def _accumulate(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     kernel, height, width = weight.shape[0], x.shape[1], x.shape[2]
     half = kernel // 2
     wide = f.pad(x.to(torch.float64), (0, 0, half, half, half, half))
-    out = torch.zeros(x.shape, dtype=torch.float64)
+    out = torch.zeros(x.shape, dtype=torch.float64, device=x.device)
     for r in range(kernel):
         for s in range(kernel):
             out += wide[:, r : r + height, s : s + width] * weight[r, s].to(torch.float64)
