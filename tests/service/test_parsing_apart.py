@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import TypeVar
 
@@ -190,6 +191,8 @@ def test_processes_that_end_as_they_start_end_the_import_with_a_hint(
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\nexit 1\n", encoding="utf-8")
     broken.chmod(0o755)
+    # Python starts its tracker of shared memory by the same program, once: not the process that is looked at here.
+    resource_tracker.ensure_running()
     before = multiprocessing.spawn.get_executable()
     multiprocessing.set_executable(str(broken))
     try:
