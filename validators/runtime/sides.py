@@ -89,8 +89,10 @@ class Side:
         self._stopped: list[int] = []
         self._junk = np.zeros(0, np.uint8)
         self._tint = 0
+        self.commits = self.kind != accelerator.CPU
+        """Whether results are answered for after a batch; on a CPU some are handed over at once, which is as quick."""
         self.commitment: Commitment | None = None
-        """What the last batch's results were answered for with; None on a CPU, where they were handed over."""
+        """What was answered after the last batch."""
 
     def start(self, operator: Operator, workloads: Sequence[Workload], *, load_limit_s: float = 120.0) -> None:
         """Wait for the sandbox, load the source, and have kernels built.
@@ -221,15 +223,14 @@ class Side:
         return Clocked(wall_us, replies.reading(reply.get("device_us")), tail_us, None if cpu else ready_us)
 
     def _answered_for(self, picks: Sequence[int]) -> float:
-        """Have some results answered for, on a CPU handed over, right after the batch; returns the microseconds."""
-        cpu, key = self.kind == accelerator.CPU, new_key()
-        if not cpu:
-            self.arena.write(0, key)
-        ask = {"op": "outputs_of", "offset": self._output_at} if cpu else {"op": "commit"}
+        """Have some results answered for, or handed over, right after the batch; returns the microseconds."""
+        key = new_key() if self.commits else b""
+        self.arena.write(self._output_at, key)
+        message = {"op": "commit" if self.commits else "outputs_of", "calls": list(picks), "offset": self._output_at}
         began = time.perf_counter()
-        reply = self._ask(ask | {"calls": list(picks)})
+        reply = self._ask(message)
         tail_us = (time.perf_counter() - began) * 1e6
-        if not cpu:
+        if self.commits:
             self.commitment = Commitment(key, _read(lambda: dict(zip(picks, replies.numbers(reply), strict=True))))
         return tail_us
 

@@ -241,8 +241,8 @@ def _results_of(session: Session, index: int) -> list[Any]:
 
 def _commit(session: Session, message: dict[str, Any]) -> dict[str, Any]:
     """Answer for what chosen calls of the last batch returned, with factors that lie in the arena."""
-    kind = session.device.kind
-    key = commitment.factors(session.memory[: commitment.KEY_BYTES], kind)
+    kind, at = session.device.kind, message["offset"]
+    key = commitment.factors(session.memory[at : at + commitment.KEY_BYTES], kind)
     return {"calls": [commitment.answer(_results_of(session, index), key, kind) for index in message["calls"]]}
 
 
