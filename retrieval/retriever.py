@@ -30,7 +30,7 @@ MAX_LIMIT = 1_000
 
 _CANDIDATES = 400
 """Entries that full-text search hands on to be ranked by title, tags and facets."""
-_WEIGHED = 40
+_WEIGHED = 60
 """Of those, how many are ranked by what their facts say."""
 
 
