@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Mapping
 from contextlib import suppress
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from kb.config import Root
 from kb.errors import ConfigError, EntryNotFoundError, IndexStaleError
 from kb.models.documents import Goal, Target, Traffic
 from kb.models.plan import USES, Plan
+from kb.models.vocabulary import UNJUDGED_OPERATORS
 from kb.planning import make_plan, reading
 from kb.planning.brief import SMALLEST, brief_of
 from kb.planning.values import Tally
@@ -19,6 +21,7 @@ from kb.retrieval import browse
 from kb.service import forecasts, outcomes, seed_pack
 from kb.service.indexing import ask
 from kb.service.targets import find_target
+from kb.validators.operators import names as operators
 
 LARGEST = 1_000_000
 """Largest budget of a brief, in tokens."""
@@ -72,7 +75,8 @@ def seed_target(
     wish = reading.wish_of(row, entries, device=device, use=use, today=today, store=reading.store_digest(rows))
     stated = Target.model_validate(row["facts"]["target"])
     expected, notes = forecasts.forecasts_of(root, entries, wish, stated)
-    wish = wish.with_(notes=(*wish.notes, *notes, *(f"an outcome counts for nothing: {one}" for one in ignored)))
+    outside = (f"an outcome counts for nothing: {one}" for one in ignored)
+    wish = wish.with_(notes=(*wish.notes, *_unknown(stated), *notes, *outside))
     plan = make_plan(entries, wish, today=today, forecasts=expected).with_(budget_tokens=budget_tokens)
     brief, named = brief_of(
         plan,
@@ -89,6 +93,17 @@ def _check(budget_tokens: int, use: str) -> None:
         raise ConfigError(f"no use is called {use!r}", hint=f"one of {', '.join(USES)}")
     if not SMALLEST <= budget_tokens <= LARGEST:
         raise ConfigError(f"expected a budget of {SMALLEST:,} to {LARGEST:,} tokens, found {budget_tokens:,}")
+
+
+def _unknown(target: Target) -> list[str]:
+    """Say which rows of a target nothing can ever answer, since nobody knows their operator."""
+    found = []
+    for name in dict.fromkeys(row.operator for row in target.operators):
+        if name not in operators.NAMES and name not in UNJUDGED_OPERATORS:
+            near = get_close_matches(name, operators.NAMES, n=1)
+            meant = f"did you mean {near[0]}?" if near else "kb operators lists those that are known"
+            found.append(f"no operator is called {name!r}, so no entry can answer its rows: {meant}")
+    return found
 
 
 def everything(connection: sqlite3.Connection) -> list[dict[str, Any]]:

@@ -46,3 +46,23 @@ def test_a_target_that_is_not_there_is_still_missing(root: Root) -> None:
     broken(root, "device_count = 1", "device_count = 0")
     with pytest.raises(EntryNotFoundError):
         seed_target(root, "target/nobody/here")
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("gemm_fp9", "did you mean gemm_fp8?"),
+        ("zzz_flux", "kb operators lists those that are known"),
+    ],
+)
+def test_an_operator_that_nobody_knows_is_named_in_plan_and_brief(root: Root, written: str, said: str) -> None:
+    broken(root, 'operator = "gemm_fp8"', f'operator = "{written}"')
+    plan = seed_target(root, LLAMA)
+    note = f"no operator is called {written!r}, so no entry can answer its rows: {said}"
+    assert [one for one in plan.notes if one.startswith("no operator")] == [note]
+    assert note in plan.brief
+
+
+def test_operators_that_are_known_or_known_not_to_be_judged_need_no_note(root: Root) -> None:
+    shutil.copytree(HERE / "entries" / LLAMA, root.entries / LLAMA)
+    assert not [note for note in seed_target(root, LLAMA).notes if note.startswith("no operator")]
