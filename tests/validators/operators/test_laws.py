@@ -1,5 +1,6 @@
 """Every input law of every operator: repeatable, varied, and no easier than it looks."""
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -7,7 +8,8 @@ import torch
 
 from kb.validators import operators
 from kb.validators.operators.draws import extremes
-from kb.validators.operators.spec import DTYPES, Arguments, Buffer, Operator, Workload, generator
+from kb.validators.operators.spec import DTYPES, Arguments, Buffer, Operator, Workload, generator, numel
+from kb.validators.runtime import building, judge
 from kb.validators.runtime.compare import Comparison, compare_call
 from kb.validators.runtime.contents import draw_arguments
 from kb.validators.runtime.plan import draw
@@ -96,6 +98,31 @@ def test_costs_are_positive_and_targets_are_named(name: str) -> None:
     assert any(w.use == "target" for w in spec.workloads)
     assert spec.baselines
     assert spec.source
+
+
+WHOLE_TABLES = {"embedding", "moe_grouped_gemm_nvfp4"}
+"""Have a target that reads little of far more than the exchange holds; such a target can not be judged by itself."""
+
+
+@pytest.mark.parametrize("name", operators.VALUES)
+def test_a_target_that_is_judged_as_small_brings_no_more_than_small_ones_may(name: str) -> None:
+    spec = operators.load(name)
+    targets = [w for w in spec.workloads if w.use == "target" and not building.heavy(spec, w)]
+    assert (max((brought(spec, w) for w in targets), default=0) > judge.ARENA_BYTES // 2) == (name in WHOLE_TABLES)
+
+
+def brought(spec: Operator, workload: Workload) -> int:
+    """Return the bytes of all inputs, without those of scales and offsets (a sum or a ceiling among their axes)."""
+    total = 0
+    for one in spec.inputs:
+        if isinstance(one, Buffer) and not re.search(r"[(+]", " ".join(one.axes)):
+            shape = [re.match(r"([^/]*)(?:/(\d+))?", axis) for axis in one.axes]
+            size = DTYPES[workload.dtype if one.dtype == "data" else one.dtype].itemsize
+            for part in shape:
+                assert part is not None
+                size = size * numel(workload.axes, (part[1],)) // int(part[2] or 1)
+            total += size
+    return total
 
 
 @pytest.mark.parametrize(("name", "workload"), LAWS)
