@@ -63,6 +63,7 @@ def dense_weight() -> float:
 def ensure_vectors(
     root: Root,
     *,
+    connection: sqlite3.Connection | None = None,
     embedder: Embedder | None = None,
     rebuild: bool = False,
     progress: Progress | None = None,
@@ -71,6 +72,7 @@ def ensure_vectors(
 
     Args:
         root: The knowledge base.
+        connection: A reader of the catalogue whose entries are meant; None for the catalogue brought up to date.
         embedder: What embeds; that of the settings if None.
         rebuild: Embed everything anew.
         progress: Called with the number of texts embedded and their total.
@@ -82,6 +84,8 @@ def ensure_vectors(
     from kb.service.indexing import ensure_index
 
     chosen = embedder or models.open_embedder(embedder_setting())
+    if connection is not None:
+        return _current(root, connection, chosen, rebuild=rebuild, progress=progress)
     with closing(catalogue.open_reader(ensure_index(root))) as connection:
         return _current(root, connection, chosen, rebuild=rebuild, progress=progress)
 

@@ -178,6 +178,13 @@ def _silent(_name: str) -> AbstractContextManager[Callable[[int, int], None]]:
     return nullcontext(lambda _done, _total: None)
 
 
+class _Grown(Root):
+    """A knowledge base whose catalogue has what no file beside it has: whoever indexed it anew would empty it.
+
+    That would happen as soon as a spec, a package or a setting of this machine changes during a measurement.
+    """
+
+
 @contextmanager
 def among_distractors(root: Root, count: int, *, stage: Stage = _silent) -> Iterator[Root]:
     """Give a temporary knowledge base whose catalogue has the entries of another and made-up ones.
@@ -196,7 +203,7 @@ def among_distractors(root: Root, count: int, *, stage: Stage = _silent) -> Iter
         yield root
         return
     with tempfile.TemporaryDirectory(prefix="kb-eval-") as folder:
-        grown = Root(Path(folder))
+        grown = _Grown(Path(folder))
         file = grown.path / ".kb" / catalogue.FILE
         file.parent.mkdir()
         grown.entries.mkdir()
@@ -256,7 +263,9 @@ def evaluate(
     unknown = [name for name in tiers if name not in TIERS]
     if unknown:
         raise ConfigError(f"no tier is called {unknown[0]!r}", hint=f"one of {', '.join(TIERS)}")
-    with closing(catalogue.open_reader(ensure_index(root))) as connection:
+    made_up = isinstance(root, _Grown)
+    file = root.path / ".kb" / catalogue.FILE if made_up else ensure_index(root)
+    with closing(catalogue.open_reader(file)) as connection:
         scopes = [_checked(connection, one) for one in queries]
         found = []
         for name in tiers:

@@ -122,7 +122,7 @@ def _by_meaning(opened: Callable[[Root, sqlite3.Connection], AbstractContextMana
     def tier(root: Root, connection: sqlite3.Connection, progress: Progress) -> AbstractContextManager[Search]:
         from kb.service.embedding import ensure_vectors, sync_chroma
 
-        ensure_vectors(root, progress=progress)
+        ensure_vectors(root, connection=connection, progress=progress)
         sync_chroma(root, progress=progress)
         return opened(root, connection)
 

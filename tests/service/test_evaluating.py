@@ -1,7 +1,8 @@
 """Graded queries are read strictly, and every way to search is measured on the same ones."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,33 @@ def test_tiers_by_meaning_search_the_same_vectors(base: Root) -> None:
     found = evaluating.evaluate(base, [graded("root mean square norm", {ROW: 3})], ["semantic", "chroma", "rrf"])
     assert [one.tier for one in found] == ["semantic", "chroma", "rrf"]
     assert all(one.mean("recall_at_5") == 1.0 for one in found)
+
+
+def test_what_changes_on_the_machine_during_a_measurement_changes_nothing(
+    base: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("chromadb")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setenv("KB_CONFIG_DIR", str(tmp_path / "config"))
+    (tmp_path / "config").mkdir()
+    queries = [graded("rmsnorm", {ROW: 3}), graded("root mean square norm", {ROW: 3})]
+    names = ["bare", "semantic", "chroma", "rrf", "fts"]
+    changes = []
+
+    @contextmanager
+    def edited(what: str) -> Iterator[Callable[[int, int], None]]:
+        # A catalogue is brought up to date when settings changed, which for made-up entries would empty it.
+        changes.append(what)
+        (tmp_path / "config" / "config.toml").write_text("\n" * len(changes), encoding="utf-8")
+        yield lambda _done, _total: None
+
+    with evaluating.among_distractors(base, 60) as grown:
+        calm = evaluating.evaluate(grown, queries, names)
+    with evaluating.among_distractors(base, 60, stage=edited) as grown:
+        changed = evaluating.evaluate(grown, queries, names, stage=edited)
+    assert len(changes) == 11
+    assert [one.qualities for one in changed] == [one.qualities for one in calm]
+    assert min(one.mean("recall_at_5") for one in calm) > 0.0
 
 
 def test_every_tier_has_a_name_and_a_depth() -> None:
