@@ -10,7 +10,8 @@ def _source(out_index, size, out_size):
     """Return (index below, index above, weight above) of output pixels; the coordinate is kept as a fraction."""
     numerator = tl.maximum((2 * out_index + 1) * size - out_size, 0)
     below = numerator // (2 * out_size)
-    fraction = (numerator - below * (2 * out_size)).to(tl.float32) / (2 * out_size).to(tl.float32)
+    # A size of one is a constant to the compiler, and constants have no type to convert from.
+    fraction = (numerator - below * (2 * out_size)).to(tl.float32) / (2.0 * out_size)
     above = tl.minimum(below + 1, size - 1)
     return tl.minimum(below, size - 1), above, fraction
 
