@@ -235,13 +235,13 @@ def _by_meaning(connection: sqlite3.Connection, query: str, scope: Scope, option
     from kb.config import find_root
     from kb.service.embedding import search_semantic
 
-    said = False
+    few, said = 8, False  # a few take no longer than it takes to read that they are embedded
 
     def progress(done: int, total: int) -> None:
         nonlocal said
-        if not said and total > done:
+        if not said and total - done > few:
             said = True
-            _say(f"embedding {total} entries (first use)…")
+            _say(f"embedding {total:,} entries for search by meaning…")
 
     root = find_root(options.root)
     return search_semantic(root, connection, query, scope=scope, limit=options.limit, progress=progress)

@@ -288,6 +288,8 @@ def _update(
     if old is not None and not lacking and len(rows) == len(old.ids) and old.tree == settled:
         return old
     written = time.monotonic()
+    if progress is not None and lacking:
+        progress(0, len(lacking))  # the first texts take seconds: whoever waits is told before them
     for start in range(0, len(lacking), _CHUNK):
         part = lacking[start : start + _CHUNK]
         made = embedder.embed([texts[one] for one in part])

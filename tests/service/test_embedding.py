@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kb import catalogue, config
+from kb import catalogue, config, launch
 from kb.config import Root
 from kb.errors import ConfigError, EmbedderUnavailableError
 from kb.models.hit import Answer
@@ -110,9 +110,9 @@ def test_another_embedder_embeds_everything_again(filled: Root, embedder: OnnxMi
         stream.write("\n")
     settings(f'embedder = "onnx-minilm:{folder}"\n')
     other = open_embedder(embedding.embedder_setting())
-    done: list[int] = []
-    found = embedding.ensure_vectors(filled, progress=lambda count, total: done.append(total))
-    assert done == [3]
+    done: list[tuple[int, int]] = []
+    found = embedding.ensure_vectors(filled, progress=lambda count, total: done.append((count, total)))
+    assert done == [(0, 3), (3, 3)]
     assert found.space.key == other.space.key != embedder.space.key
 
 
@@ -162,6 +162,21 @@ def test_a_command_searches_by_meaning_without_chroma_torch_or_the_slow_command_
     assert done.returncode == 0, done.stderr
     assert "kernel/nms/bitmask" in done.stdout
     assert done.stdout.splitlines()[-1] == "heavy []"
+
+
+def test_a_command_says_that_it_embeds_before_it_does_but_not_for_a_few(
+    filled: Root, write_entry: WriteEntry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(6):
+        write_entry(filled.entries, f"kernel/rmsnorm/way-{number}")
+    words = ["search", "--semantic", "norm", "--root", str(filled.path)]
+    assert launch.main(words) == 0
+    assert "embedding 9 entries for search by meaning" in capsys.readouterr().err
+    write_entry(filled.entries, "kernel/rmsnorm/one-more")
+    assert launch.main(words) == 0
+    shown = capsys.readouterr()
+    assert "embedding" not in shown.err
+    assert "kernel/rmsnorm/one-more" in shown.out
 
 
 def test_a_resident_search_uses_chroma_and_sees_a_new_entry_at_its_next_query(
