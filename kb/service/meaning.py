@@ -177,7 +177,7 @@ class Meaning:
     def _told(self, done: int, total: int) -> None:
         self._filled()
         self._steps = (done, total)
-        if time.monotonic() - self._said >= _SAY_S:
+        if done and time.monotonic() - self._said >= _SAY_S:
             self._said = time.monotonic()
             self._say(f"embedded {done:,} of {_texts(total)}")
 
