@@ -12,10 +12,13 @@ from typing import Any
 
 from kb.validators.runtime import accelerator
 
-JUDGE_REVISION = 8
+JUDGE_REVISION = 9
 """Raised with a change of this folder that can change what a record means; a class says what goes stale by it."""
 
-REVISIONS = {1: "values", 2: "values", 3: "timing", 4: "neutral", 5: "timing", 6: "values", 7: "neutral", 8: "neutral"}
+REVISIONS = {
+    1: "values", 2: "values", 3: "timing", 4: "neutral", 5: "timing", 6: "values", 7: "neutral", 8: "neutral",
+    9: "neutral",
+}  # fmt: skip
 """Revision to class: ``neutral`` (nothing goes stale), ``timing``, ``values`` (everything does)."""
 
 MODEL = "causal_lm"

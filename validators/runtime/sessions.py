@@ -362,6 +362,7 @@ class _Timing:
             "slots": trial.shape.slots,
             "replaced_per_batch": trial.shape.spares,
             "answered_for": self.kind != accelerator.CPU,
+            "tail_rule": "spread",
             "compared_with_reference": checked,
             "blocks": blocks,
             "floor": floor.to_json(),

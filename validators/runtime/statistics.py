@@ -243,9 +243,17 @@ def _charge(raw: Sample) -> float:
     mine, theirs = _tails(raw, "candidate"), _tails(raw, "baseline")
     late = median(mine) - median(theirs)
     batch = median([b["wall_us"] for one in raw["blocks"] if one["who"] == "candidate" for b in one["batches"]])
-    # Samples from before revision 8 do not say how: whole results were handed over then, which is charged throughout.
-    least = max(_CHARGED_SHARE * batch, _CHARGED_US if raw.get("answered_for") else 0.0)
-    return late if late > least and quantile(mine, 0.25) > quantile(theirs, 0.75) else 0.0
+    gap = quantile(mine, 0.25) - quantile(theirs, 0.75)
+    least, wanted = _CHARGED_SHARE * batch, 0.0
+    if raw.get("answered_for"):
+        # Samples of revision 8 do not name their rule, earlier ones were of whole results that were handed over.
+        least = max(least, _CHARGED_US)
+        wanted = _spread(mine) + _spread(theirs) if raw.get("tail_rule") == "spread" else 0.0
+    return late if late > least and gap > wanted else 0.0
+
+
+def _spread(values: Sequence[float]) -> float:
+    return quantile(values, 0.75) - quantile(values, 0.25)
 
 
 def _tails(raw: Sample, who: str) -> list[float]:

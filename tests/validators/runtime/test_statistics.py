@@ -169,6 +169,21 @@ def test_who_answers_for_results_a_little_later_is_not_charged_for_it() -> None:
     assert timing(one)["candidate_us"]["median"] > at_once
 
 
+def test_answers_that_scatter_as_much_as_they_differ_are_not_charged() -> None:
+    rule = {"answered_for": True, "tail_rule": "spread"}
+    one = raw(gain=2.0)
+    at_once = timing(one)["candidate_us"]["median"]
+    for number, row in enumerate(candidate_rows(one)):
+        row["tail_us"] = 900.0 + 60 * (number % 5)
+    for number, row in enumerate(b for block in one["blocks"] if block["who"] == "baseline" for b in block["batches"]):
+        row["tail_us"] = 700.0 + 60 * (number % 3)
+    assert timing(one | rule)["candidate_us"]["median"] == at_once
+    assert timing(one | {"answered_for": True})["quarantined"] == "late_results"
+    for row in candidate_rows(one):
+        row["tail_us"] += 400.0
+    assert timing(one | rule)["quarantined"] == "late_results"
+
+
 def test_a_baseline_that_is_slower_beside_the_candidate_than_alone_counts_for_nothing() -> None:
     assert timing(raw(gain=2.0, alone_us=70.0))["quarantined"] == "baseline_disturbed"
 

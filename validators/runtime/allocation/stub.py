@@ -38,9 +38,16 @@ def main() -> None:
         # Its own probing is not the candidate's; a strategy that is plain Python starts without it.
         importlib.import_module("torch")
     layers = entrance.enter(channel, order)
-    session = Session(memory, file, device)
+    if device == "cpu":
+        session = Session(memory, file, device)
+        entrance.ready(channel, layers)
+    else:
+        # The judge says when: while the device is opened, its driver may look for a daemon, and at no other time.
+        entrance.ready(channel, layers)
+        message = wire.receive(channel, limit_s=120)
+        session = Session(memory, file, device)
+        wire.send(channel, {"opened": True, "ticket": message["ticket"]})
     gc.freeze()  # collecting after a trace then looks at what the trace left, not at the toolchain
-    entrance.ready(channel, layers)
     serve(channel, session)
 
 

@@ -10,8 +10,10 @@ def _source(out_index, size, out_size):
     """Return (index below, index above, weight above) of output pixels; the coordinate is kept as a fraction."""
     numerator = tl.maximum((2 * out_index + 1) * size - out_size, 0)
     below = numerator // (2 * out_size)
-    # A size of one is a constant to the compiler, and constants have no type to convert from.
-    fraction = (numerator - below * (2 * out_size)).to(tl.float32) / (2.0 * out_size)
+    # A size of one is a constant to the compiler, which has no type to convert from; and a plain division of float32
+    # is an approximate one on a GPU, so that half a pixel would not be a half.
+    rest = (numerator - below * (2 * out_size)).to(tl.float32)
+    fraction = tl.div_rn(rest, tl.cast(2 * out_size, tl.float32))
     above = tl.minimum(below + 1, size - 1)
     return tl.minimum(below, size - 1), above, fraction
 
