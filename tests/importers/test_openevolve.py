@@ -140,10 +140,13 @@ def test_the_best_entries_of_an_operator_become_a_population_and_no_claim_become
     for one in written:
         assert one["metadata"]["kb_operator"] == "rmsnorm"
         assert one["metrics"] == {} or one["metadata"]["kb_evidence"] in ("measured", "confirmed", "end_to_end")
-    ids = {one["id"] for one in written}
-    assert any(one["parent_id"] in ids for one in written)
     found, _ = imported(tmp_path / "kb", tmp_path / "out")
     assert len(found) == 2
+    # Which two are the best changes with the records; whose parent is what stands in the entries, in all of them.
+    whole = exporting.export(root, "openevolve", [], tmp_path / "all", choice=exporting.Choice("rmsnorm", top=100))
+    programs = [json.loads((tmp_path / "all" / one).read_text("utf-8")) for one in whole.files if "/programs/" in one]
+    assert len(programs) > 2
+    assert {one["parent_id"] for one in programs} & {one["id"] for one in programs}
     with pytest.raises(ConfigError, match="best entries"):
         exporting.export(root, "openevolve", [], tmp_path / "other", choice=exporting.Choice(top=2))
 
