@@ -244,11 +244,10 @@ def _charge(raw: Sample) -> float:
     late = median(mine) - median(theirs)
     batch = median([b["wall_us"] for one in raw["blocks"] if one["who"] == "candidate" for b in one["batches"]])
     gap = quantile(mine, 0.25) - quantile(theirs, 0.75)
-    least, wanted = _CHARGED_SHARE * batch, 0.0
-    if raw.get("answered_for"):
-        # Samples of revision 8 do not name their rule, earlier ones were of whole results that were handed over.
-        least = max(least, _CHARGED_US)
-        wanted = _spread(mine) + _spread(theirs) if raw.get("tail_rule") == "spread" else 0.0
+    # Samples of revision 8 say ``answered_for`` instead of a rule; those without either handed whole results over.
+    answered = raw.get("tail_rule") == "spread"
+    least = max(_CHARGED_SHARE * batch, _CHARGED_US if answered or raw.get("answered_for") else 0.0)
+    wanted = _spread(mine) + _spread(theirs) if answered else 0.0
     return late if late > least and gap > wanted else 0.0
 
 

@@ -170,7 +170,7 @@ def test_who_answers_for_results_a_little_later_is_not_charged_for_it() -> None:
 
 
 def test_answers_that_scatter_as_much_as_they_differ_are_not_charged() -> None:
-    rule = {"answered_for": True, "tail_rule": "spread"}
+    rule = {"tail_rule": "spread"}
     one = raw(gain=2.0)
     at_once = timing(one)["candidate_us"]["median"]
     for number, row in enumerate(candidate_rows(one)):
