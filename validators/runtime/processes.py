@@ -82,20 +82,22 @@ def runnable_threads(pids: list[int]) -> int:
     return count
 
 
-def work_left(pids: Callable[[], list[int]]) -> float | None:
+def work_left(pids: Callable[[], list[int]], *, workers: int = 1) -> float | None:
     """Look for work of processes that should have nothing to do; takes 0.6 s where there is some.
 
     On a busy machine a thread that wants to run may not come to it in a whole window: so both count, the CPU time that
     was used and the time in which threads were ready to use some. Nor does what is soon done come to its end there: so
-    as long as they were given less than three windows' worth of a core, they are looked at for longer, up to 6 s.
+    as long as they were given less than three windows' worth of a core for each worker, they are looked at for longer,
+    up to 6 s for each. A window that lasted longer than it should says how much was done in one of the right length.
 
     Args:
         pids: Names the processes, called anew for each window.
+        workers: Into how many workers they belong, each of which may have something to bring to its end.
 
     Returns:
-        Seconds of work in the last window, None if the processes came to rest.
+        Seconds of work in the last window of 0.15 s, None if the processes came to rest.
     """
-    windows, given, over = 0, 0.0, time.monotonic() + _PATIENCE_S
+    windows, given, over = 0, 0.0, time.monotonic() + workers * _PATIENCE_S
     while True:
         time.sleep(SETTLE_S)
         own = pids()
@@ -107,13 +109,15 @@ def work_left(pids: Callable[[], list[int]]) -> float | None:
             looks += 1
             time.sleep(WINDOW_S / _LOOKS)
         used = cpu_seconds(own) - before
-        found = max(used, ready / max(looks, 1) * WINDOW_S)
-        if time.monotonic() - began > _TORN_S and time.monotonic() < over:
+        lasted = time.monotonic() - began
+        if lasted > _TORN_S and time.monotonic() < over:
             continue  # whoever looks was stopped meanwhile, and who is looked at as well: nothing was seen
+        found = max(used * WINDOW_S / max(lasted, WINDOW_S), ready / max(looks, 1) * WINDOW_S)
         if found < BUSY * WINDOW_S:
             return None
         windows, given = windows + 1, given + used
-        if windows >= _WINDOWS and (given >= _WINDOWS * BUSY * WINDOW_S or time.monotonic() > over):
+        enough = workers * _WINDOWS * BUSY * WINDOW_S
+        if windows >= _WINDOWS and (given >= enough or time.monotonic() > over):
             return found
 
 

@@ -218,7 +218,8 @@ class Rounds:
 
     def _idle(self, reject: Reject) -> None:
         """See that ranks that should have nothing to do have nothing to do."""
-        found = processes.work_left(lambda: [pid for one in self.crew.workers.values() for pid in one.pids()])
+        ranks = self.crew.workers.values()
+        found = processes.work_left(lambda: [pid for one in ranks for pid in one.pids()], workers=len(ranks))
         if found is not None:
             reject("busy_after_return", f"{found:.2f} s of work in {processes.WINDOW_S} s after all ranks had returned")
 
