@@ -23,6 +23,9 @@ def bundle(
     quick: Annotated[
         bool, typer.Option(help="With --timing: judge and time one shape of a target an entry, cold, no second run.")
     ] = False,
+    shapes: Annotated[
+        int, typer.Option(min=1, help="With --quick: this many shapes of a target; from two on an awkward one too.")
+    ] = 1,
     regimes: Annotated[
         str | None, typer.Option(help="Times in cold/eager, cold/graph, warm/eager, warm/graph; else the usual ones.")
     ] = None,
@@ -41,9 +44,11 @@ def bundle(
     pairs = None if regimes is None else regimes.split(",")
     if quick and not timing:
         raise typer.BadParameter("--quick says how times are taken: give --timing too")
+    if shapes > 1 and not quick:
+        raise typer.BadParameter("--shapes says how many a quick timing takes: give --quick too; else all are timed")
     found = made(
         find_root(root), ids or [], output, device_kind=device_kind, kind=kind, uses=uses, timing=timing, quick=quick,
-        regimes=pairs, days=days,
+        shapes=shapes, regimes=pairs, days=days,
     )  # fmt: skip
     if json:
         write_json(asdict(found))

@@ -51,6 +51,7 @@ def bundle(
     uses: Sequence[str] | None = None,
     timing: bool = False,
     quick: bool = False,
+    shapes: int = 1,
     regimes: Sequence[str] | None = None,
     days: float = DAYS,
 ) -> Bundled:
@@ -66,6 +67,7 @@ def bundle(
         uses: ``awkward``, ``target`` or both; None for what is usual on the device.
         timing: Take times too.
         quick: Times of one workload an entry, cold, eager and by graph replay, without a second run that confirms.
+        shapes: How many workloads of targets a quick timing times; with two or more an awkward one too.
         regimes: ``cold/eager``, ``cold/graph``, ``warm/eager``, ``warm/graph``; None for the usual ones.
         days: How long its evidence is accepted.
 
@@ -91,7 +93,7 @@ def bundle(
     left: list[Left] = []
     for entry_id in named:
         stored = files.read(layout.folder_of(root.entries, entry_id), entry_id)
-        row, why = _row(stored, device_kind, wanted, timing=timing, quick=quick, regimes=pairs)
+        row, why = _row(stored, device_kind, wanted, timing=timing, quick=quick, shapes=shapes, regimes=pairs)
         if row is None:
             left.append(Left(entry_id, why))
             continue
@@ -126,6 +128,7 @@ def _row(
     *,
     timing: bool,
     quick: bool,
+    shapes: int,
     regimes: list[list[str]] | None,
 ) -> tuple[dict[str, Any] | None, str]:
     """Return what a bundle holds of an entry, or why it holds nothing."""
@@ -138,7 +141,12 @@ def _row(
         return None, str(runs_on[arches[0]])
     try:
         order = orders.order_of(
-            stored, uses=uses, timed_on=device_kind if timing else None, regimes=regimes, quick=quick
+            stored,
+            uses=uses,
+            timed_on=device_kind if timing else None,
+            regimes=regimes,
+            quick=quick,
+            shapes=shapes,
         )
     except ValidatorError as error:
         return None, error.message

@@ -49,6 +49,7 @@ def order_of(
     timed_on: str | None = None,
     regimes: Sequence[Sequence[str]] | None = None,
     quick: bool = False,
+    shapes: int = 1,
 ) -> dict[str, Any]:
     """Return the order for one entry.
 
@@ -59,6 +60,7 @@ def order_of(
         regimes: Pairs of cache and launch to time in; None for the usual ones.
         quick: Time one of the large workloads alone, and judge it and the awkward ones; confirm nothing: another run
             does.
+        shapes: How many workloads of targets a quick timing times; with two or more an awkward one too.
 
     Returns:
         ``id``, ``version``, ``digest``, ``entry_point``, ``language``, ``operator``, ``uses``, ``calls``,
@@ -70,7 +72,7 @@ def order_of(
     workloads = admitted_workloads(stored.file, uses=uses)
     if not workloads:
         raise ValidatorError(f"{stored.id}: its dtypes and limits admit no workload", hint="widen limits or the spec")
-    timed = _timed(stored, timed_on, quick=quick) if timed_on is not None else []
+    timed = _timed(stored, timed_on, shapes=shapes if quick else None) if timed_on is not None else []
     if quick and timed:
         workloads = [one for one in workloads if one.use == "awkward" or one in timed]
     return {
@@ -93,8 +95,8 @@ def _plain(workload: "Workload") -> dict[str, Any]:
     return {**asdict(workload), "axes": dict(workload.axes)}
 
 
-def _timed(stored: StoredEntry, kind: str, *, quick: bool) -> "list[Workload]":
-    """Return the workloads of targets that are worth timing, of those that the entry admits."""
+def _timed(stored: StoredEntry, kind: str, *, shapes: int | None) -> "list[Workload]":
+    """Return the workloads that are worth timing, of those that the entry admits: all of targets, or some shapes."""
     if stored.file.operator not in VALUES or (kind == "cpu" and stored.file.language in _INTERPRETED):
         return []
     from kb.validators import operators
@@ -103,11 +105,20 @@ def _timed(stored: StoredEntry, kind: str, *, quick: bool) -> "list[Workload]":
     worth = sessions.workloads_of(operators.load(str(stored.file.operator)), device=kind, dtypes=stored.file.dtypes)
     admitted = admitted_workloads(stored.file, uses=("target",))
     found = [one for one in worth if one in admitted]
-    return [_largest(str(stored.file.operator), found)] if quick and found else found
+    if shapes is None or not found:
+        return found
+    chosen = _spread(str(stored.file.operator), found, shapes)
+    if shapes > 1:
+        small = [one for one in admitted_workloads(stored.file, uses=("awkward",)) if one.dtype == chosen[0].dtype]
+        chosen += _spread(str(stored.file.operator), small, 1)
+    return chosen
 
 
-def _largest(operator: str, found: "list[Workload]") -> "Workload":
-    """Return the workload that takes longest, of those whose measuring does not take long itself."""
+def _spread(operator: str, found: "list[Workload]", count: int) -> "list[Workload]":
+    """Return the workload that takes longest, the one that takes least time, and those that come next to the longest.
+
+    Those whose measuring takes long itself are left out, where there are others.
+    """
     from kb.validators import operators
 
     spec = operators.load(operator)
@@ -120,8 +131,9 @@ def _largest(operator: str, found: "list[Workload]") -> "Workload":
     def is_short(one: "Workload") -> bool:
         return milliseconds(one) <= _QUICK_MS and spec.cost(one.axes, one.dtype).essential_bytes <= _QUICK_BYTES
 
-    short = [one for one in found if is_short(one)]
-    return max(short, key=milliseconds) if short else min(found, key=milliseconds)
+    ordered = sorted(filter(is_short, found), key=milliseconds, reverse=True)
+    ordered = ordered or sorted(found, key=milliseconds)[:1]
+    return [*ordered[:1], *ordered[:0:-1][:1], *ordered[1:-1]][:count]
 
 
 def source_of(stored: StoredEntry) -> bytes:

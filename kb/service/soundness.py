@@ -3,6 +3,7 @@
 ``kb verify`` asks it of what is filed, ``kb accept`` before anything is filed.
 """
 
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from kb.validators.runtime.plan import Plan
 
 Plain = Mapping[str, Any]
+
+_MOST_SHAPES = 4
+"""Of a target in one quick timing, as far as plans are drawn again."""
 
 
 def decision_faults(record: Record) -> Iterator[str]:
@@ -74,16 +78,19 @@ def plan_faults(record: Record, workloads: Sequence[Any]) -> Iterator[str]:
 def _drawn_again(record: Record, workloads: Sequence[Any]) -> "Plan | None":
     """Return the plan that a record's digest names; None if its seed gives none such.
 
-    A quick timing judges one of the target's workloads beside all awkward ones: each may be the one, and the digest
-    tells which it was.
+    A quick timing judges one or some of the target's workloads beside all awkward ones: each may be among them, and the
+    digest tells which they were.
     """
     from kb.validators.runtime import plan
 
     low, high = record.plan.calls
     seed = int(record.master_seed or "0", 16)
     targets = [one for one in workloads if one.use == "target"] if record.operator.family == "values" else []
-    quick = ([one for one in workloads if one.use != "target" or one is chosen] for chosen in targets)
-    for asked in (workloads, *quick):
+    chosen = itertools.chain.from_iterable(
+        itertools.combinations(targets, count) for count in range(1, min(len(targets), _MOST_SHAPES + 1))
+    )
+    some = ([one for one in workloads if one.use != "target" or any(one is kept for kept in few)] for few in chosen)
+    for asked in itertools.chain((workloads,), some):
         drawn = plan.draw(record.operator.name, asked, master_seed=seed, calls=(low, high))
         if drawn.sha256 == record.plan_sha256:
             return drawn

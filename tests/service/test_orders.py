@@ -37,6 +37,31 @@ def test_a_quick_order_times_a_large_shape_that_is_quickly_measured(name: str) -
     assert quick["effort"]["confirm"] is False
 
 
+@pytest.mark.parametrize("name", ["kernel/rmsnorm/row-per-cta", "kernel/gemm/grouped-tile-order"])
+def test_several_shapes_are_the_longest_the_shortest_and_an_awkward_one(name: str) -> None:
+    (largest,) = order(name, quick=True)["timed"]
+    several = order(name, quick=True, shapes=2)
+    spec = operators.load(several["operator"])
+    moved = [spec.cost(one["axes"], one["dtype"]).essential_bytes for one in several["timed"]]
+    assert [one["use"] for one in several["timed"]] == ["target", "target", "awkward"]
+    assert several["timed"][0] == largest
+    assert moved[1] == min(spec.cost(one["axes"], one["dtype"]).essential_bytes for one in order(name)["timed"]), (
+        "the shortest"
+    )
+    assert [one for one in several["workloads"] if one["use"] == "target"] == sorted(
+        several["timed"][:2], key=order(name)["workloads"].index
+    )
+    assert len({str(one["axes"]) for one in order(name, quick=True, shapes=4)["timed"]}) == 5
+
+
+def test_more_shapes_than_there_are_is_all_that_are_quickly_measured() -> None:
+    name = "kernel/rmsnorm/row-per-cta"
+    many = order(name, quick=True, shapes=99)["timed"]
+    assert [one["use"] for one in many[-1:]] == ["awkward"]
+    assert all(one in order(name)["timed"] for one in many[:-1])
+    assert len({str(one) for one in many}) == len(many)
+
+
 def test_an_order_without_times_times_nothing_and_leaves_no_workload_out() -> None:
     root = starter()
     name = "kernel/rmsnorm/row-per-cta"

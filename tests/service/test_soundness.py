@@ -11,6 +11,7 @@ from kb.models.record import Record
 from kb.service import ceilings
 from kb.service.soundness import device_faults, plan_faults
 from kb.validators import operators
+from kb.validators.runtime import plan
 
 RECORDS = Path(__file__).parents[2] / "entries/kernel/rmsnorm/row-per-cta/records"
 
@@ -84,3 +85,27 @@ def test_the_plan_of_a_quick_timing_is_found_among_those_with_one_workload_of_th
     assert list(plan_faults(record, one_less)) == ["its seed does not give its plan"]
     another = record.model_copy(update={"master_seed": "1"})
     assert list(plan_faults(another, workloads)) == ["its seed does not give its plan"]
+
+
+def test_the_plan_of_a_timing_of_several_shapes_is_found_among_those_with_as_many() -> None:
+    paths = sorted(RECORDS.glob("*-sm_90-*.json"))
+    record = next(one for one in map(Record.model_validate_json, map(Path.read_bytes, paths)) if one.timing)
+    workloads = [one for one in operators.load("rmsnorm").workloads if one.dtype in {"bfloat16", "float16", "float32"}]
+    targets = [one for one in workloads if one.use == "target"]
+    few = [one for one in workloads if one.use != "target" or one in (targets[0], targets[-1])]
+    low, high = record.plan.calls
+    drawn = plan.draw("rmsnorm", few, master_seed=int(str(record.master_seed), 16), calls=(low, high))
+    cases = tuple(
+        record.cases[0].model_copy(
+            update={
+                "axes": dict(drawn.workloads[case.workload].axes),
+                "dtype": drawn.workloads[case.workload].dtype,
+                "law": drawn.workloads[case.workload].law,
+                "contents": case.contents,
+            }
+        )
+        for case in drawn.cases
+    )
+    made = record.model_copy(update={"plan_sha256": drawn.sha256, "cases": cases})
+    assert list(plan_faults(made, workloads)) == []
+    assert list(plan_faults(made, few[1:])) == ["its seed does not give its plan"]
