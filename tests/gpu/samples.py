@@ -16,9 +16,6 @@ HERE = Path(__file__).parent
 MUST = ("B9", "C2", "D7", "D8", "E1", "F1", "F4", "F5", "F8", "F9")
 """Rows of the catalogue that nothing but a GPU can stand for."""
 
-OPEN = {"cheats/a13_reads_past_the_end": "no verdict yet: compute-sanitizer did not come back within a minute"}
-"""Candidates whose expected verdict has not been seen on a GPU, and what was seen."""
-
 
 @dataclass(frozen=True)
 class GpuSample:

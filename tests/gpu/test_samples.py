@@ -1,6 +1,6 @@
 """The red team of the GPU is whole, and its table names every candidate; running it needs a GPU and is one command."""
 
-from tests.gpu.samples import CHEATS, HERE, HONEST, MUST, OPEN
+from tests.gpu.samples import CHEATS, HERE, HONEST, MUST
 
 from kb.validators.runtime.report import REASONS
 
@@ -10,7 +10,6 @@ TABLE = HERE.parents[1] / "docs" / "redteam-cuda.md"
 def test_every_row_that_needs_a_gpu_has_an_exploit() -> None:
     assert set(MUST) <= {one.sample.row for one in CHEATS}
     assert len(HONEST) >= 8
-    assert not {one.sample.row for one in CHEATS if one.name in OPEN} & set(MUST)
 
 
 def test_every_expected_reason_is_a_reason_of_the_judge() -> None:
@@ -27,9 +26,6 @@ def test_the_table_names_every_candidate_and_what_happened_was_expected() -> Non
     lines = TABLE.read_text(encoding="utf-8").splitlines()
     for one in CHEATS:
         (line,) = [found for found in lines if f"`{one.name}`" in found]
-        if one.name in OPEN:
-            assert OPEN[one.name] in line
-            continue
         verdict, _, reasons = line.rstrip("| ").rpartition("| ")[2].partition(":")
         assert one.sample.agrees(verdict, [r.strip() for r in reasons.split(",") if r.strip()]), line
     for one in HONEST:
